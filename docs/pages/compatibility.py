@@ -37,8 +37,13 @@ def variables(role: str) -> dict[str, Any]:
 
 def supported() -> str:
     """Return one row for each release of OpenShift AI."""
-    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Wanted, choice, in_order
-    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases, span
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
+        Wanted,
+        choice,
+        in_order,
+        releases,
+        span,
+    )
 
     operators = variables("platform")["__platform_table"]
     rows = []
@@ -73,7 +78,7 @@ def supported() -> str:
 
 def prepared() -> str:
     """Say which releases could not be tested."""
-    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import releases
 
     names = [release for release, entry in releases().items() if entry.get("prepared")]
     return "\n".join(
@@ -83,7 +88,7 @@ def prepared() -> str:
 
 def engines() -> str:
     """Return one row for each release: its vLLM, and the Templates that name its images."""
-    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import releases
 
     rows = [
         [
@@ -98,7 +103,7 @@ def engines() -> str:
 
 def admitted() -> str:
     """Say which releases' TrainJobs Kueue admits."""
-    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import releases
 
     bounds: dict[str, list[str]] = {}
     for release, entry in releases().items():
@@ -190,7 +195,7 @@ These are also the versions whose CustomResourceDefinitions the charts and roles
 def scenarios() -> list[Path]:
     """Create a molecule scenario for each tested release, a link to the default one; return the new links."""
     prepare()
-    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import releases
 
     made = []
     for release, entry in releases().items():

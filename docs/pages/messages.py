@@ -26,16 +26,12 @@ STATUSES = ROOT / "tests" / "api_server" / "statuses"
 GAP = "..."
 SAYS_NOTHING = {"", GAP}
 TITLES = {
-    "cluster": "APIs, webhooks and queues",
-    "limits": "Quotas, gates and clocks",
+    "cluster": "Webhooks, queues, gates and clocks",
     "storage": "Storage",
-    "resources": "Nodes, GPUs and room",
+    "resources": "Nodes, GPUs, autoscaling and room",
     "openshift": "OpenShift and its operators",
-    "autoscaling": "Autoscaling",
     "rights": "Rights and secrets",
-    "model": "Model",
-    "image": "Image",
-    "tools": "Programs on your machine",
+    "inputs": "Model, image and Helm",
     "created": "After the run",
 }
 """Each module of checks with findings, and its heading."""

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
+import os
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import tokens
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
+
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import Json
 
 SITE = "site.yaml"
-SHORTEST_HOURS = 1.0
+MIN_HOURS = 1.0
 """Below ten minutes the API server refuses; in less than an hour no training finishes."""
-AT_ONCE = 8
+MAX_PARALLEL = 8
 """Requests in flight: each waits for a distant API server, and the client library's pool keeps five connections per processor."""
+LIFE_LEFT = 0.5
+"""A token is renewed when less than this fraction of its lifetime is left."""
 
 
 class ActionModule(ClusterAction):
     """Creates what is missing or about to expire."""
 
     OPERATION = "a token for an attendee"
-    TARGET = CLUSTER
 
     def refuse(self, args: Json) -> None:
         """Refuse a lifetime in which no training finishes."""
-        if args["hours"] < SHORTEST_HOURS:
-            raise AnsibleActionFail(f"attendees_hours is {args['hours']:g}; set it to {SHORTEST_HOURS:g} or more")
+        if args["hours"] < MIN_HOURS:
+            raise AnsibleActionFail(f"attendees_hours is {args['hours']:g}; set it to {MIN_HOURS:g} or more")
 
     def run_on_cluster(self, args: Json) -> Json:
         """Write; returns changed, dest, written (names) and until, when the first of them expires."""
@@ -49,13 +55,13 @@ class ActionModule(ClusterAction):
             if not token:
                 written.append(one["name"])
                 continue
-            until.append(tokens.ends(token))
-            text = tokens.kubeconfig_text(cluster, one["namespace"], one["name"], token)
-            if not self.check and tokens.write(_file(folder, one), text):
+            until.append(ends(token))
+            text = kubeconfig_text(cluster, one["namespace"], one["name"], token)
+            if not self.check and write(_file(folder, one), text):
                 written.append(one["name"])
         site, changed = folder / SITE, bool(written)
         if not self.check and args["site"]:
-            changed = tokens.write(site, f"---\n{yaml.safe_dump({'site': args['site']}, sort_keys=False)}") or changed
+            changed = write(site, f"---\n{yaml.safe_dump({'site': args['site']}, sort_keys=False)}") or changed
         elif not self.check and site.exists():
             site.unlink()
             changed = True
@@ -69,12 +75,12 @@ class ActionModule(ClusterAction):
         def one(attendee: Json) -> str:
             path = f"/api/v1/namespaces/{attendee['namespace']}/serviceaccounts/{account}"
             found = self.api.get(path)
-            token = tokens.token_in(_file(folder, attendee))
-            if found is not None and tokens.still_serves(token, found["metadata"]["uid"], datetime.now(UTC)):
+            token = token_in(_file(folder, attendee))
+            if found is not None and still_serves(token, found["metadata"]["uid"], datetime.now(UTC)):
                 return token
             return "" if self.check else self._token(path, seconds)
 
-        with ThreadPoolExecutor(AT_ONCE) as several:
+        with ThreadPoolExecutor(MAX_PARALLEL) as several:
             yield from zip(args["attendees"], several.map(one, args["attendees"]), strict=True)
 
     def _token(self, path: str, seconds: int) -> str:
@@ -88,3 +94,61 @@ class ActionModule(ClusterAction):
 
 def _file(folder: Path, attendee: Json) -> Path:
     return folder / f"{attendee['name']}.kubeconfig"
+
+
+def kubeconfig_text(cluster: Json, namespace: str, user: str, token: str) -> str:
+    """Return a kubeconfig with one context, whose namespace is the user's own."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "trainlab", "cluster": cluster}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": "trainlab", "context": {"cluster": "trainlab", "namespace": namespace, "user": user}}],
+        "current-context": "trainlab",
+    }
+    return str(yaml.safe_dump(config, sort_keys=False))
+
+
+def claims(token: str) -> Json:
+    """Return the claims of a token, unverified; {} for anything that is not a token."""
+    try:
+        part = token.split(".")[1]
+        found: Any = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (IndexError, ValueError, binascii.Error):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def token_in(file: Path) -> str:
+    """Return the token of a kubeconfig of ours; empty without one."""
+    try:
+        config: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return str(config["users"][0]["user"]["token"])
+    except (OSError, yaml.YAMLError, KeyError, IndexError, TypeError):
+        return ""
+
+
+def still_serves(token: str, account_uid: str, now: datetime) -> bool:
+    """Tell whether a token belongs to this ServiceAccount (a new one has another uid) and has enough lifetime left."""
+    said = claims(token)
+    account = ((said.get("kubernetes.io") or {}).get("serviceaccount") or {}).get("uid")
+    if account != account_uid or not {"exp", "iat"} <= said.keys():
+        return False
+    return bool(said["exp"] - now.timestamp() > LIFE_LEFT * (said["exp"] - said["iat"]))
+
+
+def ends(token: str) -> datetime:
+    """Return when a token expires."""
+    return datetime.fromtimestamp(claims(token)["exp"], UTC)
+
+
+def write(file: Path, text: str) -> bool:
+    """Write a file atomically, readable only by its owner; False if it has that content already."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if file.exists() and file.read_text(encoding="utf-8") == text and file.stat().st_mode & 0o777 == 0o600:
+        return False
+    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # mode 0600 from the first byte on
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    Path(part).replace(file)
+    return True

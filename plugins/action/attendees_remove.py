@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import title
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.queue_pool import KUEUE
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
+from ..plugin_utils import labels
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.jobs import KUEUE
+from ..plugin_utils.kube import Json
+from ..plugin_utils.platform_api import remove, title
+from ..plugin_utils.waiting import StatusLines
 
 OWNER = "attendees"
 RBAC = "rbac.authorization.k8s.io/v1"
@@ -26,7 +24,6 @@ class ActionModule(ClusterAction):
     """Removes all attendees if none are listed."""
 
     OPERATION = "removing attendees"
-    TARGET = CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Remove; returns changed and removed, one line for each object and file."""

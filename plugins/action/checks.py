@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import asdict
+from xml.etree import ElementTree
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import ClusterState, Finding, Options
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
+
+from ..plugin_utils.checks import run_all
+from ..plugin_utils.checks.cluster_state import ClusterState, Finding, Options
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import ApiError, Json, Unreachable, connect
 
 WIDTH = 110
 
@@ -57,3 +58,25 @@ def table(found: list[tuple[str, Finding]]) -> str:
         text = [line for part in parts if part for line in textwrap.wrap(part, WIDTH, break_on_hyphens=False)]
         lines += [(head if number == 0 else indent) + line for number, line in enumerate(text)]
     return "\n".join(lines)
+
+
+def junit(found: list[tuple[str, Finding]]) -> str:
+    """Return the XML: an error is a failure, a warning passes with its sentence, what was not checked is skipped."""
+    count = [finding.state for _title, finding in found].count
+    totals = {
+        "tests": str(len(found)),
+        "failures": str(count("error")),
+        "skipped": str(count("skipped")),
+        "errors": "0",
+    }
+    suite = ElementTree.Element("testsuite", {"name": "trainlab verify", **totals})
+    for title, finding in found:
+        case = ElementTree.SubElement(suite, "testcase", {"classname": "verify", "name": title})
+        if finding.state == "error":
+            ElementTree.SubElement(case, "failure", {"message": finding.what}).text = finding.sentence
+        elif finding.state == "skipped":
+            ElementTree.SubElement(case, "skipped", {"message": finding.what})
+        elif finding.state == "warning":
+            ElementTree.SubElement(case, "system-out").text = f"warning: {finding.sentence}"
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

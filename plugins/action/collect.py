@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import bundle
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.observing import Observer, containers, images, troubled
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready import READY, Verdict
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.recording import CHANGES, Recording
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.redaction import clean, clean_text
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
+
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import ApiError, Json
+from ..plugin_utils.observing import Observer, containers, images, troubled
+from ..plugin_utils.platform_ready import READY, Verdict
+from ..plugin_utils.recording import CHANGES, Recording, clean, clean_text, write_bundle
+from ..plugin_utils.waiting import StatusLines
 
 MISSING = "does not exist yet"
 STAMP = "%Y-%m-%dT%H:%M:%SZ"
@@ -31,7 +29,6 @@ class ActionModule(ClusterAction):
     """Looks, records what has changed, and looks again until the time is over."""
 
     OPERATION = "collecting"
-    TARGET = CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Collect; returns `bundle`, `changes` and `unread`."""
@@ -40,16 +37,7 @@ class ActionModule(ClusterAction):
         self._logs: dict[str, str] = {}
         self._waits: dict[str, list[Json]] = {}
         self._args = args
-        self._observer = Observer(
-            self.api,
-            args["operators"],
-            args["resources"],
-            args["brings"],
-            args["namespace"],
-            args["files"],
-            args["others"],
-            args["image_namespace"] or args["namespace"],
-        )
+        self._observer = Observer(self.api, args["namespace"], args["image_namespace"] or args["namespace"])
         self._kubernetes = self.api.get("/version") or {}
         began = datetime.now(UTC)
         self._name = f"trainlab-collect-{self._cluster()}-{began.strftime('%Y%m%dT%H%M%SZ')}"
@@ -144,11 +132,11 @@ class ActionModule(ClusterAction):
         files["versions.yaml"] = _yaml(clean(self._versions()))
         files["waits.yaml"] = _yaml({title: _timed(told) for title, told in self._waits.items()})
         files["unread.yaml"] = _yaml(self._unread())
-        bundle.write(archive, files)
+        write_bundle(archive, files)
 
     def _versions(self) -> Json:
         subscriptions = {}
-        for name, one in self._args["operators"].items():
+        for name, one in self._observer.table.items():
             found = self._observer.subscription(one)
             spec, status = found.get("spec") or {}, found.get("status") or {}
             if found:

@@ -1,18 +1,26 @@
-"""Creates or removes a namespace: as an administrator, or as a Project of a user who may not create namespaces."""
+"""Creates or removes a namespace: as an administrator, or as a Project of a user who may not create namespaces.
+
+Source: openshift/api project/v1 (ProjectRequest, the annotations of a Project).
+"""
 
 from __future__ import annotations
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import projects
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import plain, title
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines, polls
 
-FORBIDDEN, CONFLICT = 403, 409
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import FORBIDDEN, ApiError, Json
+from ..plugin_utils.platform_api import remove, title
+from ..plugin_utils.waiting import StatusLines, polls
+
+CONFLICT = 409
 POLL_SECONDS = 1.0
 READY_SECONDS = 30.0
+PROJECT_API = "project.openshift.io/v1"
+REQUESTS = f"/apis/{PROJECT_API}/projectrequests"
+MARK = {"app.kubernetes.io/managed-by": "trainlab"}
+"""Label of the namespaces that we created."""
+DESCRIPTION = "Made by playbooks/workspace.yml of trainlab"
+"""The only mark of its origin that a ProjectRequest can give a Project: its labels and annotations are dropped."""
 
 
 class ActionModule(ClusterAction):
@@ -28,10 +36,10 @@ class ActionModule(ClusterAction):
             return self._absent(found, args["timeout"])
         notes: list[str] = []
         if found is not None:
-            ours = projects.ours(found)
+            ours = owned(found)
             changed, how = self._labels(found, args["labels"], notes), "found"
-        elif projects.may(self.api, "create", "namespaces"):
-            self._apply(args["labels"] | projects.MARK)
+        elif self.api.may("create", "namespaces"):
+            self.api.put(self._document(args["labels"] | MARK), None, self.check)
             changed, how, ours = True, "namespace", True
         else:
             self._request(notes)
@@ -48,9 +56,8 @@ class ActionModule(ClusterAction):
                 raise
             return None
 
-    def _apply(self, labels: Json) -> Json:
-        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._name, "labels": labels}}
-        return self.api.apply(f"/api/v1/namespaces/{self._name}", document, dry_run=self.check)
+    def _document(self, labels: Json) -> Json:
+        return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._name, "labels": labels}}
 
     def _labels(self, found: Json, labels: Json, notes: list[str]) -> bool:
         """Set the labels that a namespace of ours lacks; without the right, leave them to an administrator and say so."""
@@ -59,15 +66,15 @@ class ActionModule(ClusterAction):
         if not missing:
             return False
         command = f"oc label namespace {self._name} {' '.join(missing)}"
-        if not projects.ours(found):
+        if not owned(found):
             notes.append(
                 f"namespace {self._name} was made by somebody else and is not labeled; ask them to run: {command}"
             )
             return False
         # a namespace from a ProjectRequest is recognized by its description: its user may not label it
-        mark = {} if projects.requested(found) else projects.MARK
+        mark = {} if requested(found) else MARK
         try:
-            return plain(found) != plain(self._apply(labels | mark))
+            return self.api.put(self._document(labels | mark), found, self.check) != "unchanged"
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
@@ -77,7 +84,7 @@ class ActionModule(ClusterAction):
     def _request(self, notes: list[str]) -> None:
         """Request a Project from OpenShift, with the user as its administrator."""
         ask = f"ask an administrator for it (`oc new-project {self._name}`, and role admin in it), or set trainlab_namespace"
-        if not self.api.serves(projects.API, "projectrequests"):
+        if not self.api.serves(PROJECT_API, "projectrequests"):
             raise AnsibleActionFail(
                 f"trainlab_namespace is {self._name}, which does not exist or is not yours, and this user may not create "
                 f"namespaces; {ask}; nothing was applied"
@@ -85,7 +92,7 @@ class ActionModule(ClusterAction):
         if self.check:
             return
         try:
-            self.api.send("POST", projects.REQUESTS, projects.request(self._name))
+            self.api.send("POST", REQUESTS, request(self._name))
         except ApiError as error:
             why = {
                 FORBIDDEN: "this user may create neither namespaces nor projects",
@@ -99,7 +106,7 @@ class ActionModule(ClusterAction):
         notes.append(f"namespace {self._name} is a Project of this user, who may not create namespaces")
         hint = f"see `{self.api.oc} get project {self._name}` and `{self.api.oc} -n {self._name} get rolebindings`"
         for _poll in polls(READY_SECONDS, f"the right to work in project {self._name}", hint):
-            if self._look() is not None and projects.may(self.api, "create", "configmaps", namespace=self._name):
+            if self._look() is not None and self.api.may("create", "configmaps", namespace=self._name):
                 break
 
     def _may_make(self, resource: str) -> bool:
@@ -107,7 +114,7 @@ class ActionModule(ClusterAction):
         verb = "create"
         if name == "roles":  # a Role with rights its creator lacks is refused, except to those who may escalate
             verb = "escalate"
-        return projects.may(self.api, verb, name, group, self._name)
+        return self.api.may(verb, name, group, self._name)
 
     def _absent(self, found: Json | None, timeout: float) -> Json:
         nothing: Json = {
@@ -117,11 +124,34 @@ class ActionModule(ClusterAction):
             "may_not": [],
             "notes": [],
         }
-        if found is None or not projects.ours(found):
+        if found is None or not owned(found):
             return nothing
         typed = found | {"apiVersion": "v1", "kind": "Namespace"}
-        if projects.requested(found):  # its user may delete the Project, but not the Namespace below it
-            typed = typed | {"apiVersion": projects.API, "kind": "Project"}
+        if requested(found):  # its user may delete the Project, but not the Namespace below it
+            typed = typed | {"apiVersion": PROJECT_API, "kind": "Project"}
         if not self.check:
             remove(self.api, [typed], timeout, POLL_SECONDS, StatusLines())
         return nothing | {"changed": True, "ours": True, "how": "absent", "notes": [f"{title(typed)} is gone"]}
+
+
+def request(name: str) -> Json:
+    """Return the ProjectRequest for a name."""
+    return {
+        "apiVersion": PROJECT_API,
+        "kind": "ProjectRequest",
+        "metadata": {"name": name},
+        "displayName": name,
+        "description": DESCRIPTION,
+    }
+
+
+def requested(namespace: Json) -> bool:
+    """Tell whether our ProjectRequest created this namespace."""
+    annotations = namespace["metadata"].get("annotations") or {}
+    return bool(annotations.get("openshift.io/description") == DESCRIPTION)
+
+
+def owned(namespace: Json) -> bool:
+    """Tell whether we created this namespace."""
+    labels = namespace["metadata"].get("labels") or {}
+    return requested(namespace) or all(labels.get(key) == value for key, value in MARK.items())

@@ -1,30 +1,33 @@
-"""Applies a whole set of documents of one owner: one list per kind, one request for each object that differs.
+"""Applies documents of one owner: what exists without its label is refused or reported, never changed.
 
-Everything carries an owner label and the hash of the document that made it. A repeated run lists each kind once, so a
-set of 400 unchanged objects costs a dozen requests. A namespace of the set that exists without the label belongs to
-somebody else, and so does, with `namespace`, every other such object: nothing is applied then. What no document names any
-more is deleted in `namespace`, and without one only for the attendees whose Namespaces are in the set.
+Refused (`foreign: refuse`): everything carries an owner label and the hash of the document that made it. A repeated run lists each
+kind once, so a set of 400 unchanged objects costs a dozen requests. A namespace of the set that exists without the label belongs to
+somebody else, and so does, with `namespace`, every other such object: nothing is applied then. What no document names any more is
+deleted in `namespace`, and without one only for the attendees whose Namespaces are in the set.
+Reported (`foreign: report`): one object after the other, as roles/platform does; those of others are `found`, with what differs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import time
 from collections.abc import Iterable
 from typing import Any
 
+import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER, RELEASE
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, plain, title
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
+
+from ..plugin_utils import labels
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import FORBIDDEN, NOT_FOUND, PAUSES, ApiError, Json, Unreachable
+from ..plugin_utils.platform_api import failure, remove, title
+from ..plugin_utils.pods import pulled
+from ..plugin_utils.waiting import ApiRetries, StatusLines, polls, watch_pods
 
 SHOWN = 5
-FORBIDDEN = 403
-REMOVE_SECONDS, POLL_SECONDS = 120.0, 1.0
+REMOVE_SECONDS, POLL_SECONDS, UNSCHEDULABLE_SECONDS = 120.0, 1.0, 60.0
 
 
 class ActionModule(ClusterAction):
@@ -32,13 +35,11 @@ class ActionModule(ClusterAction):
 
     OPERATION = "applying the objects of {owner}"
 
-    def target(self, args: Json) -> tuple[str, ...]:
-        """Without a namespace the objects are the whole cluster's."""
-        return RELEASE if args["namespace"] else CLUSTER
-
     def run_on_cluster(self, args: Json) -> Json:
-        """Apply; returns changed, objects (a line for each that was changed) and the number of requests."""
+        """Apply; returns changed, objects (a line for each), drift (sentences) and the number of requests."""
         self._owner, self._namespace = args["owner"], args["namespace"]
+        if args["foreign"] == "report":
+            return self._one_by_one(args["documents"], args["fields_only"])
         refuse_other_types(args["documents"])
         documents = [_marked(each, self._owner) for each in args["documents"]]
         if args["prune"] and not (self._namespace or _attendees(documents)):
@@ -49,7 +50,81 @@ class ActionModule(ClusterAction):
         there = self._there(documents, args["prune"])
         left = self._unnamed(documents, there) if self._namespace or args["prune"] else []
         lines = self._all(documents, there) + self._remove(left)
-        return {"changed": bool(lines), "objects": lines, "requests": self.api.requests}
+        found = {"changed": bool(lines), "objects": lines, "drift": [], "requests": self.api.requests, "nodes": 0}
+        for name in [_key(each)[2] for each in documents if each["kind"] == "DaemonSet"]:
+            if args["pull_timeout"] and not self.check:
+                try:
+                    found["nodes"] = self._pulled(name, args["pull_timeout"])
+                except (ApiError, Unreachable) as error:
+                    raise failure(error, f"pulling images by DaemonSet {self._namespace}/{name}") from error
+        return found
+
+    def _pulled(self, name: str, timeout: float) -> int:
+        """Wait until each node that a DaemonSet targets has the images of its pods, which a running one has; return their number."""
+        space, lines = self._namespace, StatusLines()
+        retries = ApiRetries(lines)
+        for _poll in polls(
+            timeout,
+            f"the pull by DaemonSet {space}/{name}",
+            f"see `{self.api.kubectl} -n {space} get pods -l app.kubernetes.io/name={name} -o wide`; raise image_prepull_timeout, "
+            "or run the playbook again: the nodes keep pulling",
+        ):
+            found = retries.ask(lambda: self.api.get(f"/apis/apps/v1/namespaces/{space}/daemonsets/{name}"))
+            if found is None:
+                continue
+            wanted, ready = pulled(found)
+            if ready is not None:
+                lines.changed("images", f"on {ready} of {wanted} nodes")
+                if ready == wanted:
+                    return wanted
+            path = f"/api/v1/namespaces/{space}/pods"
+            pods = retries.ask(lambda path=path: self.api.items(path, f"app.kubernetes.io/name={name}"))
+            if trouble := watch_pods(self.api, space, pods or [], lines, UNSCHEDULABLE_SECONDS):
+                raise AnsibleActionFail(f"images are not on the nodes: {trouble}")
+            lines.alive(f"still pulling: {ready or 0} of {wanted} nodes")
+        raise AssertionError("polls() ends with an error")
+
+    def _one_by_one(self, documents: list[Json], fields_only: bool) -> Json:
+        lines: list[str] = []
+        drift: list[str] = []
+        for document in documents:
+            try:
+                lines.append(f"{self._reported(document, fields_only, drift)}: {title(document)}")
+            except (ApiError, Unreachable) as error:
+                raise failure(error, title(document)) from error
+        changed = any(not line.startswith(("unchanged", "found")) for line in lines)
+        return {"changed": changed, "objects": lines, "drift": drift, "requests": self.api.requests}
+
+    def _reported(self, document: Json, fields_only: bool, drift: list[str]) -> str:
+        if not self._served(document):  # in check mode: the operator that brings the kind is not installed
+            return "would create"
+        metadata = document["metadata"]
+        before = self.api.look(
+            document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", "")
+        )
+        if fields_only:  # an object that our operator made: a few of its fields become ours, the object does not
+            if before is None:
+                return "would change" if self.check else "unchanged"
+            return self.api.put(document, before, self.check)
+        if before is not None and not self._owned(before):
+            drift += [
+                f"{title(document)} is not ours and left as it is: {text}" for text in differences(document, before)
+            ]
+            return "found"
+        return self.api.put(_labeled(document, self._owner), before, self.check)
+
+    def _served(self, document: Json) -> bool:
+        """Tell whether the kind is served, which one of several API servers may not do yet; ApiError outside of check mode."""
+        for pause in (0.0,) if self.check else (*PAUSES, 0.0):
+            if self.api.resource(document["apiVersion"], document["kind"]) is not None:
+                return True
+            time.sleep(pause)
+        if self.check:
+            return False
+        raise _not_served(document["apiVersion"], document["kind"])
+
+    def _owned(self, thing: Json) -> bool:
+        return bool((thing["metadata"].get("labels") or {}).get(labels.OWNER) == self._owner)
 
     def _there(self, documents: list[Json], prune: list[Json]) -> dict[tuple[str, str, str], Json]:
         """Return the owner's objects of all kinds of the set; within one namespace, others' of the same name are refused."""
@@ -62,12 +137,10 @@ class ActionModule(ClusterAction):
             if path is None:
                 if (api_version, kind) not in kinds:
                     continue
-                raise ApiError(
-                    NOT_FOUND, f"the cluster does not serve {api_version} {kind}; is its operator installed?"
-                )
+                raise _not_served(api_version, kind)
             for one in self._items(path, (api_version, kind) in kinds):
                 typed = one | {"apiVersion": api_version, "kind": kind}
-                if (one["metadata"].get("labels") or {}).get(labels.OWNER) == self._owner:
+                if self._owned(one):
                     there[_key(typed)] = typed
                 elif _key(typed) in wanted:
                     foreign.append(title(typed))
@@ -131,16 +204,15 @@ class ActionModule(ClusterAction):
         metadata = document["metadata"]
         if self.check and metadata.get("namespace") in absent:
             return "would create"
-        path = self.api.path(document["apiVersion"], document["kind"], metadata.get("namespace", ""), metadata["name"])
         try:
-            after = self.api.apply(str(path), document, dry_run=self.check)
+            done = self.api.put(document, before, self.check)
         except (ApiError, Unreachable) as error:
-            if self.check and before is None and isinstance(error, ApiError) and error.status == NOT_FOUND:
-                return "would create"  # its namespace would have been created before
             raise failure(error, title(document)) from error
-        if before is not None and plain(before) == plain(after):  # e.g. the quantity 1000m, which is stored as 1
-            return ""
-        return f"{'would ' if self.check else ''}{'create' if before is None else 'change'}{'' if self.check else 'd'}"
+        return "" if done == "unchanged" else done
+
+
+def _not_served(api_version: str, kind: str) -> ApiError:
+    return ApiError(NOT_FOUND, f"the cluster does not serve {api_version} {kind}; is its operator installed?")
 
 
 def refuse_other_types(documents: list[Json]) -> None:
@@ -158,15 +230,18 @@ def refuse_other_types(documents: list[Json]) -> None:
                 )
 
 
+def _labeled(document: Json, owner: str) -> Json:
+    """The document with its owner's label."""
+    metadata = document["metadata"]
+    return document | {"metadata": metadata | {"labels": (metadata.get("labels") or {}) | {labels.OWNER: owner}}}
+
+
 def _marked(document: Json, owner: str) -> Json:
     """The document with owner label and hash."""
-    metadata = document["metadata"]
+    labeled = _labeled(document, owner)
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
-    marks = {
-        "labels": (metadata.get("labels") or {}) | {labels.OWNER: owner},
-        "annotations": (metadata.get("annotations") or {}) | {labels.APPLIED: digest},
-    }
-    return document | {"metadata": metadata | marks}
+    marks = (document["metadata"].get("annotations") or {}) | {labels.APPLIED: digest}
+    return labeled | {"metadata": labeled["metadata"] | {"annotations": marks}}
 
 
 def _key(document: Json) -> tuple[str, str, str]:
@@ -211,3 +286,19 @@ def _as_wanted(wanted: Any, found: Any, top: bool = True) -> bool:
             and all(_as_wanted(*pair, top=False) for pair in zip(wanted, found, strict=True))
         )
     return bool(wanted == found)
+
+
+def differences(wanted: Any, found: Any, where: str = "") -> list[str]:
+    """Name each wanted field below `spec` or `data` that has another value in the cluster."""
+    if not where:
+        return [
+            text for key in ("spec", "data") if key in wanted for text in differences(wanted[key], found.get(key), key)
+        ]
+    if where.endswith(".yaml") and isinstance(
+        found, str
+    ):  # a file in a ConfigMap: other people's may contain more than ours
+        with contextlib.suppress(yaml.YAMLError):
+            wanted, found = yaml.safe_load(wanted), yaml.safe_load(found)
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return [text for key, value in wanted.items() for text in differences(value, found.get(key), f"{where}.{key}")]
+    return [] if wanted == found else [f"{where} is {found!r}, wanted {wanted!r}"]

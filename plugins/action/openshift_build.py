@@ -11,12 +11,13 @@ import json
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import build_context, builds
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, plain
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import title as named
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import ApiRetries, StatusLines, polls
+
+from ..plugin_utils import builds
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import NOT_FOUND, ApiError, Json
+from ..plugin_utils.platform_api import failure
+from ..plugin_utils.platform_api import title as named
+from ..plugin_utils.waiting import ApiRetries, StatusLines, polls
 
 LOG_LINES = 25
 REGISTRY_SECONDS = 20.0
@@ -33,13 +34,13 @@ class ActionModule(ClusterAction):
         self._config = f"{builds.BUILDS}/namespaces/{self._space}/buildconfigs/{self._name}"
         self._stream = f"{builds.IMAGES}/namespaces/{self._space}/imagestreams/{self._name}"
         self._lines = StatusLines()
-        files = archive = build_context.packed(Path(args["root"]), args["context"]) if args["context"] else b""
+        files = archive = builds.packed(Path(args["root"]), args["context"]) if args["context"] else b""
         spec = next(each["spec"] for each in args["documents"] if each["kind"] == "BuildConfig")
         if spec["source"]["type"] == "Dockerfile":
             self._inline(args, spec["source"], files)
             archive = b""  # nothing left to upload
         made_of = {key: spec[key] for key in ("source", "strategy")}
-        tag = build_context.tag(files, json.dumps(made_of, sort_keys=True).encode())
+        tag = builds.tag(files, json.dumps(made_of, sort_keys=True).encode())
         spec["output"] = {"to": {"kind": "ImageStreamTag", "name": f"{self._name}:{tag}"}}
         if not self.api.serves(builds.BUILD_API, "buildconfigs"):
             raise AnsibleActionFail(
@@ -69,28 +70,23 @@ class ActionModule(ClusterAction):
     def _inline(args: Json, source: Json, files: bytes) -> None:
         """Put the files into the ConfigMap and the Containerfile, the first of `context`, into the source."""
         text = (Path(args["root"]) / args["context"][0]).read_text(encoding="utf-8")
-        source["dockerfile"] = build_context.inlined(text)
+        source["dockerfile"] = builds.inlined(text)
         holder = next(each for each in args["documents"] if each["kind"] == "ConfigMap")
-        holder["binaryData"] = build_context.carried(holder["metadata"]["name"], files)
+        holder["binaryData"] = builds.carried(holder["metadata"]["name"], files)
 
     def _apply(self, documents: list[Json]) -> bool:
         changed = False
         for document in documents:
             metadata = document["metadata"]
-            path = self.api.path(document["apiVersion"], document["kind"], metadata["namespace"], metadata["name"])
-            before = self.api.get(str(path))
+            before = self.api.look(document["apiVersion"], document["kind"], metadata["name"], metadata["namespace"])
             try:
-                after = self.api.apply(str(path), document, dry_run=self.check)
+                changed = self.api.put(document, before, self.check) != "unchanged" or changed
             except ApiError as error:
-                if error.status == NOT_FOUND and self.check:
-                    changed = True  # the namespace would have been created before
-                    continue
                 if error.status == NOT_FOUND:
                     raise AnsibleActionFail(
                         f"{named(document)}: {error}; run playbooks/workspace.yml first, or set image_namespace"
                     ) from error
                 raise failure(error, named(document)) from error
-            changed = changed or before is None or plain(before) != plain(after)
         return changed
 
     def _registry(self) -> None:

@@ -6,15 +6,13 @@ their state (new, ours, found, external), the documents to apply, and the drift.
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.contradictions import contradictions
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json, wrong_cluster
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
+
+from ..plugin_utils import labels
+from ..plugin_utils.contradictions import contradictions
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import Json, wrong_cluster
+from ..plugin_utils.olm_plan import (
     EFS,
     OLM,
     Seen,
@@ -24,23 +22,21 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     decide,
     documents,
     in_order,
+    releases,
     without_role,
     wrong_names,
 )
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, ours
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+from ..plugin_utils.platform_api import PlatformApi, ours
 
 MARKETPLACE = "openshift-marketplace"
 NFS_DRIVER = "nfs.csi.k8s.io"
 CRD = "apiextensions.k8s.io/v1"
-FIELDS = tuple(each.name for each in fields(Wanted) if each.name != "releases")
 
 
 class ActionModule(ClusterAction):
     """Queries everything it needs, then decides."""
 
     OPERATION = "looking at the cluster's operators"
-    TARGET = CLUSTER
 
     def refuse(self, args: Json) -> None:
         """Refuse an inventory that no cluster can fulfil."""
@@ -86,7 +82,8 @@ class ActionModule(ClusterAction):
 
 
 def _wanted(args: Json) -> Wanted:
-    return Wanted(releases=releases(), **{key: args[key] for key in FIELDS})
+    shares = int(args["inventory"]["gpu_shares"])  # a string where it comes from the command line
+    return Wanted(args["table"], releases(), **args["inventory"] | {"gpu_shares": shares})
 
 
 def _refuse(errors: list[str]) -> None:
@@ -100,23 +97,12 @@ def _refuse(errors: list[str]) -> None:
 
 def _missing_rights(api: PlatformApi) -> list[str]:
     """Ask the API server whether we may install operators at all, before half of it is refused."""
-    missing = []
-    for group, resource in (("", "namespaces"), ("operators.coreos.com", "subscriptions")):
-        review = api.send(
-            "POST",
-            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-            {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SelfSubjectAccessReview",
-                "spec": {"resourceAttributes": {"verb": "create", "group": group, "resource": resource}},
-            },
-        )
-        if not review["status"]["allowed"]:
-            missing.append(
-                f"trainlab_kubeconfig: this user may not create {resource} in the cluster; use one with cluster-admin "
-                "rights, or let an administrator run playbooks/platform.yml"
-            )
-    return missing
+    return [
+        f"trainlab_kubeconfig: this user may not create {resource} in the cluster; use one with cluster-admin "
+        "rights, or let an administrator run playbooks/platform.yml"
+        for group, resource in (("", "namespaces"), ("operators.coreos.com", "subscriptions"))
+        if not api.may("create", resource, group)
+    ]
 
 
 def _missing_driver(api: PlatformApi, storage: Json) -> list[str]:

@@ -1,35 +1,97 @@
 """Undoes what roles/platform did, in reverse order, from any half-installed state; it removes only what carries our owner label.
 
-Before anything is removed it looks at what would go with it that people made (plugin_utils/losses.py), and refuses if there is any.
+Before anything is removed it looks at what would go with it that people made (Losses), and refuses if there is any.
 Resources first, while their operators can still clean up; then what the operators created themselves, the Subscriptions,
 the versions, their CustomResourceDefinitions, and last the namespaces. Running it again continues where it stopped.
 """
 
 from __future__ import annotations
 
-from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.losses import KINDS, PART_OF, Losses
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM, by_olm
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER, ours, title
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import words
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.queue_pool import KUEUE, in_use
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
+from dataclasses import dataclass, field
 
+from ansible.errors import AnsibleActionFail
+
+from ..plugin_utils import labels
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.jobs import KUEUE
+from ..plugin_utils.kube import Json
+from ..plugin_utils.olm_plan import OLM, by_olm
+from ..plugin_utils.platform_api import OWNER, ours, remove, title
+from ..plugin_utils.playbooks import words
+from ..plugin_utils.waiting import StatusLines
+
+KINDS: tuple[Json, ...] = (
+    {"apiVersion": "v1", "kind": "PersistentVolumeClaim"},
+    {"apiVersion": "kubeflow.org/v1", "kind": "Notebook"},
+    {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"},
+    {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"},
+    {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService"},
+    {"apiVersion": "modelregistry.opendatahub.io/v1beta1", "kind": "ModelRegistry"},
+    {"apiVersion": "datasciencepipelinesapplications.opendatahub.io/v1", "kind": "DataSciencePipelinesApplication"},
+)
+"""What people keep in a namespace; their pods and settings go with it."""
+PART_OF = ("platform.opendatahub.io/part-of", "infrastructure.opendatahub.io/part-of")
+SHOWN = 3
 CRD_API, CRD_KIND = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 GROUPS = "operators.coreos.com/v1"
 LABEL_NAME_LENGTH = 63
+
+
+@dataclass
+class Losses:
+    """Collects what people would lose: objects of kinds that go, workbenches and volumes in namespaces that go.
+
+    `groups` are the API groups that go. Not theirs is what an operator made for itself: what the role's table lists as leftovers, what
+    has the label of OpenShift AI's components, and what an object owns that goes anyway. Source: rhods-operator,
+    pkg/metadata/labels/types.go (part-of) and internal/controller/dscinitialization (Auth has no owner).
+    """
+
+    groups: set[str]
+    _found: dict[str, Json] = field(default_factory=dict)
+
+    def add(self, entry: Json, spaces: set[str], things: list[Json]) -> None:
+        """Add those of an operator, except in `spaces`, where they are its own; `things` have apiVersion and kind."""
+        made = {(one["kind"], one["name"]) for one in entry.get("leftovers", [])}
+        for one in things:
+            metadata = one["metadata"]
+            own = (one["kind"], metadata["name"]) in made or metadata.get("namespace") in spaces or ours(one)
+            if (
+                not own
+                and not metadata.get("deletionTimestamp")
+                and not set(PART_OF) & set(metadata.get("labels") or {})
+            ):
+                self._found[metadata["uid"]] = one
+
+    def things(self) -> list[Json]:
+        """Return what people made, without what goes as another object's property."""
+        return [one for one in self._found.values() if not self._owned(one)]
+
+    def _owned(self, one: Json) -> bool:
+        owners = one["metadata"].get("ownerReferences") or []
+        return any(
+            owner["apiVersion"].partition("/")[0] in self.groups or owner["uid"] in self._found for owner in owners
+        )
+
+    def sentence(self, oc: str) -> str:
+        """Return how many of each kind, some of their names, and how to see them all; empty when nothing is lost."""
+        things = self.things()
+        kinds: dict[str, list[str]] = {}
+        for one in things:
+            metadata = one["metadata"]
+            kinds.setdefault(one["kind"], []).append(
+                "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+            )
+        counted = "; ".join(
+            f"{len(names)} {kind} ({', '.join(sorted(names)[:SHOWN])}{', ...' if len(names) > SHOWN else ''})"
+            for kind, names in sorted(kinds.items())
+        )
+        return f"{counted} (`{oc} get {','.join(sorted(kinds)).lower()} -A` lists them)" if counted else ""
 
 
 class ActionModule(ClusterAction):
     """Goes through the table in reverse order."""
 
     OPERATION = "removing the platform"
-    TARGET = CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Remove; returns `removed`, one line for each object, and `kept`, sentences about what was not ours."""
@@ -211,3 +273,21 @@ def _component(package: str, namespace: str) -> str:
     return f"operators.coreos.com/{package}.{namespace}"[: len("operators.coreos.com/") + LABEL_NAME_LENGTH].rstrip(
         ".-_"
     )
+
+
+def in_use(flavors: list[Json], queues: list[Json], workloads: list[Json]) -> str:
+    """Name what still uses a ClusterQueue or ResourceFlavor of ours: other ClusterQueues, and jobs that have its quota."""
+    mine = {one["metadata"]["name"] for one in flavors if ours(one)}
+    names = {one["metadata"]["name"] for one in queues if ours(one)}
+    users = [title(one) for one in queues if not ours(one) and mine & _flavors(one)]
+    for one in workloads:
+        status = one.get("status") or {}
+        ended = any(each["type"] == "Finished" and each["status"] == "True" for each in status.get("conditions") or [])
+        if (status.get("admission") or {}).get("clusterQueue") in names and not ended:
+            users.append(title(one))
+    return ", ".join(users[:SHOWN]) + (f" and {len(users) - SHOWN} more" if len(users) > SHOWN else "")
+
+
+def _flavors(queue: Json) -> set[str]:
+    groups = queue["spec"].get("resourceGroups") or []
+    return {flavor["name"] for group in groups for flavor in group["flavors"]}

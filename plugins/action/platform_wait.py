@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.gpu_ready import judge_gpus
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready import (
+
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.gpu_inventory import judge_gpus
+from ..plugin_utils.kube import Json
+from ..plugin_utils.platform_ready import (
     FAILED,
     READY,
     WAITING,
@@ -30,7 +30,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready impo
     judge_version,
     version,
 )
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
+from ..plugin_utils.waiting import StatusLines
 
 OLM, CSV = "operators.coreos.com/v1alpha1", "ClusterServiceVersion"
 CRD_API, CRD = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
@@ -43,7 +43,6 @@ class ActionModule(ClusterAction):
     """Polls each in turn until all are ready or one has failed for good."""
 
     OPERATION = "waiting for the platform"
-    TARGET = CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Wait; returns `seconds`, `states` by title, `examples` (alm-examples), `installed` by operator, `versions` by CRD."""

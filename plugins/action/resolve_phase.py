@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import shlex
@@ -9,19 +10,28 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.utils.vars import merge_hash
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import api_servers, cluster_proxy
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect, wrong_cluster
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import short
+
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import FORBIDDEN, Api, ApiError, Json, connect, wrong_cluster
+from ..plugin_utils.playbooks import short
 
 COLLECTION = Path(__file__).resolve().parents[2]
 SOURCES = COLLECTION / "training" / "src"
 INVENTORY = "inventory (trainlab_site, trainlab_phase_overrides)"
 CHECK_SECONDS = 60
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+OF_KUBERNETES = "kubernetes.io/service-name=kubernetes"
+CA = "trainlab-trusted-ca"
+"""ConfigMap that roles/workspace/templates/trust.yaml.j2 makes, and OpenShift fills."""
+PROXY = "/apis/config.openshift.io/v1/proxies/cluster"
+NAMES = {"httpProxy": "HTTP_PROXY", "httpsProxy": "HTTPS_PROXY", "noProxy": "NO_PROXY"}
+PORTS = {"http": 80, "https": 443}
+REMEDY = "set trainlab_cluster_proxy: false, and trainlab_site.env and workspace_egress_ports to what pods need"
 
 
 class ActionModule(DocumentedAction):
@@ -36,7 +46,7 @@ class ActionModule(DocumentedAction):
         connected = None
         if args["cluster_proxy"]:
             connected = _connected(args)
-            proxy = cluster_proxy.of_cluster(connected[0], args["site"])
+            proxy = cluster_proxy(connected[0], args["site"])
         own = {"site": merge_hash(args["site"], proxy["site"])}
         if args["phase_overrides"]:
             own["phase"] = args["phase_overrides"]
@@ -64,7 +74,7 @@ class ActionModule(DocumentedAction):
             "helm": api.connection.command("helm", args["helm"]),
             "kubernetes": version.get("gitVersion", ""),
             "openshift": openshift,
-            "api_servers": [] if openshift else api_servers.blocks(api),
+            "api_servers": [] if openshift else api_server_blocks(api),
         }
         return {"changed": False, "kubectl": api.kubectl, "ansible_facts": {"trainlab_resolved": context}}
 
@@ -144,3 +154,52 @@ def _trainlab(command: str, files: list[str]) -> subprocess.CompletedProcess[str
 
 def _is_openshift(api: Api) -> bool:
     return api.get("/apis/config.openshift.io/v1") is not None
+
+
+def api_server_blocks(api: Api) -> list[str]:
+    """Return the addresses behind the Service `kubernetes` as CIDR blocks; none where this user may not read them.
+
+    From there its proxy reaches pods, for NetworkPolicies: playbooks ask the model through it, and people follow a training. On
+    OpenShift roles/workspace/templates/network.yaml.j2 names them by their namespaces' label instead.
+    """
+    try:
+        slices = api.items(SLICES, OF_KUBERNETES)
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return []
+    found = {address for one in slices for end in one.get("endpoints") or [] for address in end.get("addresses") or []}
+    return sorted(str(ipaddress.ip_network(address)) for address in found)
+
+
+def cluster_proxy(api: Api, site: Json) -> Json:
+    """Return what `site` lacks of OpenShift's Proxy `cluster` (env, caConfigMap), and `ports`, the TCP ports to reach it; both may be empty.
+
+    Pods get nothing of that proxy by themselves; builds do, and so do operators that OLM installs. What `site` has itself is left alone.
+    AnsibleActionFail where it cannot be read, or would put a password into the values.
+    """
+    try:
+        found = api.get(PROXY) or {}
+    except ApiError as error:
+        raise AnsibleActionFail(
+            f"Proxy cluster of OpenShift cannot be read: {error}; {REMEDY}; nothing was applied"
+        ) from error
+    status = found.get("status") or {}
+    said = {name: status[key] for key, name in NAMES.items() if status.get(key)}
+    addresses = [urlsplit(value) for name, value in said.items() if name != "NO_PROXY"]
+    if not addresses:
+        return {"site": {}, "ports": []}
+    if any(each.password for each in addresses):
+        raise AnsibleActionFail(
+            f"Proxy cluster of OpenShift has an address with a password, which would stand in the values of the release; {REMEDY}, "
+            "with a proxy that asks pods for none; nothing was applied"
+        )
+    missing: Json = {name: value for name, value in said.items() if name not in (site.get("env") or {})}
+    block: Json = {"env": missing} if missing else {}
+    if ((found.get("spec") or {}).get("trustedCA") or {}).get("name") and not site.get("caConfigMap"):
+        block["caConfigMap"] = CA
+    return {"site": block, "ports": sorted({_port(each) for each in addresses})}
+
+
+def _port(address: SplitResult) -> int:
+    return address.port or PORTS.get(address.scheme, PORTS["http"])

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, Json, connect
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines, polls, watch_pods
+
+from ..plugin_utils import labels
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import Api, ApiError, Json, connect
+from ..plugin_utils.waiting import StatusLines, polls, watch_pods
 
 UNSCHEDULABLE_SECONDS = 30.0
 QUIET_SECONDS = 5.0

@@ -6,11 +6,12 @@ import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, labels, served
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, Json, Unreachable, connect
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import condition, name
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
+
+from ..plugin_utils import jobs, labels
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import Api, ApiError, Json, Unreachable, condition, connect
+from ..plugin_utils.pods import name, served_models, server_address
+from ..plugin_utils.waiting import (
     POLL_SECONDS,
     ApiRetries,
     StatusLines,
@@ -19,7 +20,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
 )
 
 MODELS = ("base", "tuned")
-ASK_TRIES = 5
+MAX_TRIES = 5
 AGAIN = "fix the cause and run playbooks/train.yml, which repeats the promotion, and this playbook again"
 
 
@@ -138,7 +139,7 @@ def _ready_now(api: Api, args: Json, lines: StatusLines) -> bool:
 
 def _served(api: Api, args: Json) -> set[str]:
     """Return the names of the served models: vLLM has one in memory, so without an adapter one of the two is missing."""
-    names = served.loaded(_request(api, args, "GET", "models"))
+    names = served_models(_request(api, args, "GET", "models"))
     if args["model"] not in names:
         raise AnsibleActionFail(
             f"the server of {args['release']} lists {', '.join(sorted(names)) or 'no model'}, not {args['model']}; {_logs(api, args)}"
@@ -160,9 +161,9 @@ def _ask(api: Api, args: Json, model: str) -> str:
 
 def _request(api: Api, args: Json, method: str, path: str, body: Json | None = None) -> Json:
     """Send one request through the API server's proxy, which works wherever the API does; AnsibleActionFail without an answer."""
-    for left in reversed(range(ASK_TRIES)):
+    for left in reversed(range(MAX_TRIES)):
         try:
-            server = served.address(api, args["namespace"], args["release"], _service(api, args) or {})
+            server = server_address(api, args["namespace"], args["release"], _service(api, args) or {})
             return api.send(method, f"{server}/v1/{path}", body)
         except (ApiError, Unreachable) as error:
             if left == 0:

@@ -12,7 +12,8 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
+
+from ..plugin_utils.documented import DocumentedAction
 
 KEPT_LINES = 20
 CHANGED = re.compile(r"^changed=(true|false)$")
@@ -21,24 +22,20 @@ CHANGED = re.compile(r"^changed=(true|false)$")
 class ActionModule(DocumentedAction):
     """Runs a command on the controller and prints its output as it comes."""
 
-    TARGET = ()
-
     def run_on_controller(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return changed and answer as the last line says; AnsibleActionFail with the last lines of a failure."""
         if self.check:
             return {"changed": False, "skipped": True, "msg": f"check mode: {' '.join(args['argv'])} not run"}
-        lines = _run(args["argv"], args["chdir"], {key: str(value) for key, value in args["environment"].items()})
-        return outcome(lines)
+        return outcome(_run(args["argv"]))
 
 
-def _run(argv: list[str], chdir: str, environment: dict[str, str]) -> list[str]:
+def _run(argv: list[str]) -> list[str]:
     """Run, print each line at once, return the last lines; AnsibleActionFail when it fails."""
     display = Display()
     try:
         process = subprocess.Popen(
             argv,
-            cwd=chdir or None,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

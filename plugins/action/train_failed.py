@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json, connect
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import name
+from ..plugin_utils import jobs
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import Json
+from ..plugin_utils.platform_api import remove, title
+from ..plugin_utils.waiting import StatusLines
+
+TIMEOUT, POLL_SECONDS = 120.0, 1.0
 
 
-class ActionModule(DocumentedAction):
-    """Finds what prevents a release from training again."""
+class ActionModule(ClusterAction):
+    """Removes what prevents a release from training again: Helm leaves an existing job as it is."""
 
-    def run_on_controller(self, args: Json) -> Json:
-        """Return the failed training jobs of the release, and each promotion that failed or waits for one of them."""
-        api, _version = connect(args["kubeconfig"], args["kube_context"])
-        found: list[Json] = []
+    OPERATION = "removing failed jobs of release {release}"
+
+    def run_on_cluster(self, args: Json) -> Json:
+        """Remove the failed training jobs of the release, and each promotion that failed or waits for one; return their names."""
+        failed: list[Json] = []
         runs: set[str] = set()
         for kind in (*jobs.KINDS.values(), jobs.BATCH):
-            for job in kind.of_release(api, args["namespace"], args["release"]):
+            for job in kind.of_release(self.api, args["namespace"], args["release"]):
                 waits = kind is jobs.BATCH and jobs.run_of(job) in runs
                 if waits or jobs.outcome(kind, job)[0] == "failed":
                     runs.add(jobs.run_of(job))
-                    found.append({"api_version": kind.group_version, "kind": kind.kind, "name": name(job)})
-        return {"changed": False, "objects": found}
+                    failed.append(job | {"apiVersion": kind.group_version, "kind": kind.kind})
+        if not self.check:
+            remove(self.api, failed, TIMEOUT, POLL_SECONDS, StatusLines(), "Foreground")
+        return {"changed": bool(failed), "objects": [title(job) for job in failed]}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, queueing
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import name
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
+
+from ..plugin_utils import jobs
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import Api, Json, connect
+from ..plugin_utils.pods import name
+from ..plugin_utils.waiting import (
     ApiRetries,
     Follower,
     StatusLines,
@@ -74,7 +75,7 @@ class ActionModule(DocumentedAction):
             why = jobs.took_too_long(api, namespace, kind, job) or trouble or message
             raise AnsibleActionFail(f"training {run} failed: {why}\n{AGAIN}{how}")
         if word == "queued":
-            why = queueing.waits_for(queueing.workload_of(api, namespace, job))
+            why = jobs.waits_for(jobs.workload_of(api, namespace, job))
             lines.changed(run, f"waits in the queue: {why or message}")
         if word == "queued" or pods:
             self._due = lines.seconds

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import Json
 
 AGNOSTICD = "agnosticd.core.agnosticd_user_info"
 PRINTED = "ansible.builtin.debug"

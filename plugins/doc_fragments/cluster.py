@@ -12,10 +12,11 @@ options:
     description:
       - Kubeconfig of the cluster, or several of them joined as in the variable E(KUBECONFIG).
       - Empty uses E(K8S_AUTH_HOST) and related variables as C(kubernetes.core) does or, in a pod, the service account.
+      - Without it, the variable C(trainlab_kubeconfig) if there is one.
     type: str
     default: ""
   kube_context:
-    description: Context of the kubeconfig; empty uses its current one.
+    description: Context of the kubeconfig; empty uses its current one. Without it, the variable C(trainlab_kube_context) if there is one.
     type: str
     default: ""
 notes:

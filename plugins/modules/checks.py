@@ -13,6 +13,10 @@ options:
     description: Fact C(trainlab_resolved) as set by module M(trainlab.rhoai.resolve_phase).
     type: dict
     required: true
+  helm_refused:
+    description: What C(helm upgrade --install --dry-run=server) of the release refused; empty if nothing.
+    type: str
+    default: ""
   stage:
     description: C(before) checks what must exist before anything is created, C(all) also what was created.
     type: str

@@ -6,32 +6,11 @@ DOCUMENTATION = r"""
 module: collect
 short_description: Record what a cluster reports, without secrets
 description:
-  - Looks at what the roles wait for until the time is over, and writes down what changed; it sends nothing but GET requests.
+  - Looks at what the roles wait for, the tables of the role P(trainlab.rhoai.platform#role) among it, until the time is over, and writes down what changed; it sends nothing but GET requests.
   - Reads neither Secrets nor ConfigMaps. Removes what a key names as a secret, or what has the form of one, from all that it writes.
   - What these credentials may not read is left out and listed in RV(unread). The bundle is complete after each pass.
 version_added: 0.1.0
 options:
-  operators:
-    description: The operators, as in the variables of the role P(trainlab.rhoai.platform#role).
-    type: dict
-    required: true
-  resources:
-    description: The operators' own resources, as there.
-    type: dict
-    default: {}
-  brings:
-    description: What the operators provide, as there.
-    type: dict
-    default: {}
-  files:
-    description: Name of an operator's file in the bundle, where it is not that of the operator.
-    type: dict
-    default: {}
-  others:
-    description: What else that role waits for.
-    type: list
-    elements: dict
-    default: []
   image_namespace:
     description: Namespace of the builds; empty if they are in O(namespace).
     type: str
@@ -62,15 +41,9 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Record the GPU operator for an hour
+- name: Record for an hour
   trainlab.rhoai.collect:
     kubeconfig: ~/.kube/config
-    operators:
-      gpu:
-        title: NVIDIA GPU operator
-        package: gpu-operator-certified
-        namespace: nvidia-gpu-operator
-        crd: clusterpolicies.nvidia.com
     namespace: demo
     seconds: 3600
     dest: artifacts

@@ -6,8 +6,7 @@ DOCUMENTATION = r"""
 module: objects_apply
 short_description: Apply the objects of one owner
 description:
-  - One list request for each kind and one request for each object that differs. Everything carries an owner label.
-  - A namespace that exists without that label belongs to somebody else and fails the task before anything is applied.
+  - Everything carries an owner label; what exists without it is never changed.
 version_added: 0.1.0
 options:
   owner:
@@ -19,6 +18,18 @@ options:
     type: list
     elements: dict
     required: true
+  foreign:
+    description:
+      - With C(refuse) a namespace that exists without the owner label fails the task before anything is applied; one list request for
+        each kind and one request for each object that differs.
+      - With C(report) the objects are applied one after the other; how those of others differ is returned as RV(drift).
+    type: str
+    choices: [refuse, report]
+    default: refuse
+  fields_only:
+    description: With O(foreign=report), only set these fields of an object that an operator creates, without owning it.
+    type: bool
+    default: false
   namespace:
     description: Read and write only in this namespace, for a user who may not list all; objects of others in it are refused.
     type: str
@@ -31,6 +42,12 @@ options:
     type: list
     elements: dict
     default: []
+  pull_timeout:
+    description: >-
+      Seconds to wait until each node that a DaemonSet of the documents targets has the images of its pods; fails at once when one cannot
+      be pulled. 0 does not wait.
+    type: float
+    default: 0.0
 extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
@@ -45,8 +62,17 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+drift:
+  description: Sentences about what differs and is not ours.
+  returned: success
+  type: list
+  elements: str
+nodes:
+  description: With O(pull_timeout), the number of nodes that have the images.
+  returned: O(foreign=refuse)
+  type: int
 objects:
-  description: One line for each object that was changed.
+  description: One line for each object that was changed; with O(foreign=report), for each.
   returned: success
   type: list
   elements: str

@@ -22,52 +22,13 @@ options:
     description: The operators' own resources.
     type: dict
     default: {}
-  operators:
-    description: Names of the wanted operators; dependencies are added.
-    type: list
-    elements: str
+  inventory:
+    description: >-
+      What decides about operators: the variables C(platform_operators), C(platform_channels), C(platform_sources), C(platform_versions),
+      C(platform_approval), C(platform_components), C(platform_gpu_policy), C(platform_gpu_shares) and C(platform_storage) of the role
+      P(trainlab.rhoai.platform#role) without their prefix, C(release), that of OpenShift AI, and C(training_api), the site's.
+    type: dict
     required: true
-  release:
-    description: Release of OpenShift AI, one of the collection's meta/releases.yml.
-    type: str
-    default: ""
-  channels:
-    description: Channels by operator.
-    type: dict
-    default: {}
-  sources:
-    description: Catalogs by operator.
-    type: dict
-    default: {}
-  versions:
-    description: Versions by operator.
-    type: dict
-    default: {}
-  approval:
-    description: Who approves InstallPlans.
-    type: str
-    choices: [Automatic, Manual]
-    default: Automatic
-  components:
-    description: DataScienceCluster components to merge over the release's.
-    type: dict
-    default: {}
-  gpu_policy:
-    description: Fields to merge over the ClusterPolicy.
-    type: dict
-    default: {}
-  gpu_shares:
-    description: Pods that share one GPU.
-    type: int
-    default: 1
-  storage:
-    description: Shared storage, see the role's variable C(platform_storage).
-    type: dict
-    default: {}
-  training_api:
-    description: Key trainingApi of the values' block site.
-    type: str
-    default: auto
 extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
@@ -78,8 +39,7 @@ EXAMPLES = r"""
   trainlab.rhoai.platform_plan:
     kubeconfig: ~/.kube/config
     table: "{{ __platform_table }}"
-    operators: [gpu, rhoai]
-    release: "3.4"
+    inventory: "{{ __platform_inventory }}"
 """
 
 RETURN = r"""

@@ -16,14 +16,6 @@ options:
     type: list
     elements: str
     required: true
-  chdir:
-    description: Folder to run in.
-    type: path
-    default: ""
-  environment:
-    description: Variables added to the environment.
-    type: dict
-    default: {}
 notes:
   - Runs on the controller.
   - Supports check mode.

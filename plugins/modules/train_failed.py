@@ -1,12 +1,12 @@
-"""Documentation of the module train_failed, which names the failed jobs of a release; the code is plugins/action/train_failed.py."""
+"""Documentation of the module train_failed, which removes the failed jobs of a release; the code is plugins/action/train_failed.py."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: train_failed
-short_description: Name the failed jobs of a release
+short_description: Remove the failed jobs of a release
 description:
-  - Finds the PyTorchJob or TrainJob and the promotion Job that must be removed before Helm creates them again.
+  - Removes the PyTorchJob or TrainJob and the promotion Job that Helm would leave as they are, and not create again.
   - The promotion Job is removed with its training job, because it waits only for a limited time.
 version_added: 0.1.0
 extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]
@@ -15,7 +15,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Find failed jobs
+- name: Remove failed jobs
   trainlab.rhoai.train_failed:
     kubeconfig: ~/.kube/config
     namespace: trainlab-demo
@@ -24,8 +24,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 objects:
-  description: C(api_version), C(kind) and C(name) of each.
+  description: Kind and name of each.
   returned: success
   type: list
-  elements: dict
+  elements: str
 """

@@ -1,4 +1,4 @@
-"""How a cluster is reached: read by kubernetes.core's own client layer, so that our plugins and its modules agree.
+"""How a cluster is reached: by the options and variables of kubernetes.core, so that our plugins and its modules agree.
 
 In this order, which is theirs and oc's: K8S_AUTH_HOST with a token (what a credential of Ansible Automation Platform
 injects), a kubeconfig, the service account of the pod in which the playbook runs. trainlab_kubeconfig carries the
@@ -18,7 +18,8 @@ from typing import Any
 from urllib.request import getproxies
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import embedded_words
+
+from .playbooks import embedded_words
 
 DEFAULT_FILE = "~/.kube/config"
 TOKEN, HOST, PROXY = "K8S_AUTH_API_KEY", "K8S_AUTH_HOST", "K8S_AUTH_PROXY"
@@ -88,14 +89,14 @@ def find(kubeconfig: str = "", context: str = "") -> Connection:
     Nothing is sent. Raises AnsibleActionFail with variable and remedy.
     """
     try:
-        from ansible_collections.kubernetes.core.plugins.module_utils.k8s import client
-        from kubernetes import client as library
+        from ansible_collections.kubernetes.core.plugins.module_utils import args_common
+        from kubernetes import client, config
     except ImportError as error:
         raise AnsibleActionFail(
             f"the Python that runs ansible-playbook lacks the package kubernetes or the collection kubernetes.core ({error}); "
             "run `make venv` or `pip install -r requirements.lock` and use the ansible-playbook of that environment"
         ) from error
-    auth = client._create_auth_spec(None, kubeconfig=kubeconfig or None, context=context or None)
+    auth = _auth(args_common, {"kubeconfig": kubeconfig, "context": context})
     both = {"trainlab_kubeconfig": kubeconfig, "trainlab_kube_context": context}
     for variable, value in both.items():
         if auth.get("host") and value:  # its own modules would silently use the host
@@ -108,10 +109,13 @@ def find(kubeconfig: str = "", context: str = "") -> Connection:
             f"{HOST}: {auth['host']}: without a token; Helm takes no other credentials from the environment: set {TOKEN}, "
             f"or unset {HOST} and set trainlab_kubeconfig to a kubeconfig"
         )
-    library.Configuration.set_default(None)  # the loaders change the process's default, which another task may have set
-    origin, files, environment, options = _told(auth)
+    origin, files, environment, options = _source(auth)
     try:
-        settings = client._create_configuration(auth)
+        settings = client.Configuration()
+        if not auth.get("host"):
+            _load(config, auth, settings)
+        for name, value in auth.items():
+            setattr(settings, name, {"authorization": f"Bearer {value}"} if name == "api_key" else value)
     except Exception as error:  # the loaders raise their own, yaml's and plain TypeErrors
         plain = isinstance(error, TypeError)  # Ansible prints a cause
         reason = "this is no kubeconfig" if plain else " ".join(str(error).split())
@@ -121,11 +125,48 @@ def find(kubeconfig: str = "", context: str = "") -> Connection:
     if auth.get("proxy"):  # kubectl and Helm know only the general variables
         scheme = "HTTP" if settings.host.startswith("http:") else "HTTPS"
         environment = {f"{scheme}_PROXY": f'"${PROXY}"', **environment}
-    headers = client._create_headers()
-    return Connection(settings, headers, origin, environment, (*options, *_trust(auth), *_persons(headers)), files)
+    headers = _impersonated()
+    return Connection(
+        settings, headers, origin, environment, (*options, *_trust(auth), *_impersonation(headers)), files
+    )
 
 
-def _told(auth: Mapping[str, Any]) -> tuple[str, tuple[Path, ...], dict[str, str], list[tuple[str, str]]]:
+def _auth(args_common: Any, given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the client library's settings that are given, or in the environment as K8S_AUTH_*, by their names there."""
+    from urllib3.util import make_headers
+
+    auth: dict[str, Any] = {}
+    for name, option in args_common.AUTH_ARG_MAP.items():
+        variables = (f"K8S_AUTH_{option.upper()}", f"K8S_AUTH_{name.upper()}")
+        value = given.get(option) or next(filter(None, map(os.getenv, variables)), None)
+        if value is not None and args_common.AUTH_ARG_SPEC[option].get("type") == "bool":
+            auth[name] = value.lower() not in ("0", "false", "no")
+        elif value is not None:
+            auth[name] = value.rstrip("/") if name == "host" else value
+    spec = args_common.AUTH_PROXY_HEADERS_SPEC
+    headers = {key: value for key in spec if (value := os.getenv(f"K8S_AUTH_PROXY_HEADERS_{key.upper()}"))}
+    return auth | ({"proxy_headers": make_headers(**headers)} if headers else {})
+
+
+def _load(config: Any, auth: Mapping[str, Any], settings: Any) -> None:
+    """Fill in what a kubeconfig says or, without one, the service account of this pod."""
+    file, context, persist = auth.get("kubeconfig"), auth.get("context"), auth.get("persist_config", False)
+    try:
+        if file or context:
+            raise config.ConfigException
+        config.load_incluster_config(client_configuration=settings)
+    except config.ConfigException:
+        config.load_kube_config(file, context, client_configuration=settings, persist_config=persist)
+
+
+def _impersonated() -> dict[str, str | list[str]]:
+    """Return the headers of impersonation."""
+    user, groups = os.getenv("K8S_AUTH_IMPERSONATE_USER"), os.getenv("K8S_AUTH_IMPERSONATE_GROUPS", "")
+    headers = {"Impersonate-User": user, "Impersonate-Group": [group for group in groups.split(",") if group]}
+    return {name: value for name, value in headers.items() if value}
+
+
+def _source(auth: Mapping[str, Any]) -> tuple[str, tuple[Path, ...], dict[str, str], list[tuple[str, str]]]:
     """Return origin, kubeconfig, environment and options of a connection; AnsibleActionFail when there is none to read."""
     if host := auth.get("host"):
         return f"{HOST}: {host}", (), {}, [("server", shlex.quote(host)), ("token", f'"${TOKEN}"')]
@@ -154,7 +195,7 @@ def _trust(auth: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("certificate-authority", shlex.quote(auth["ssl_ca_cert"]))] if auth.get("ssl_ca_cert") else []
 
 
-def _persons(headers: Mapping[str, str | list[str]]) -> list[tuple[str, str]]:
+def _impersonation(headers: Mapping[str, str | list[str]]) -> list[tuple[str, str]]:
     """Return the options of impersonation."""
     groups = headers.get("Impersonate-Group", [])
     user = [("as", shlex.quote(str(headers["Impersonate-User"])))] if "Impersonate-User" in headers else []

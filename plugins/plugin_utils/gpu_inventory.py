@@ -1,8 +1,11 @@
-"""What GPUs a node really has, by NVIDIA's labels: one place for the platform's wait and the checks.
+"""What GPUs a node really has, and whether the GPU operator's `ready` means that pods can get them; used by waits and checks.
 
 GPU feature discovery sets the labels (NVIDIA/k8s-device-plugin, docs/gpu-feature-discovery/README.md): `gpu.count` counts GPUs, or
 slices with the MIG strategy `single`, `gpu.replicas` the shares of each, `gpu.memory` the MiB of each, and `mig-PROFILE.count`,
 `.replicas` and `.memory` the same of the slices of a profile with the strategy `mixed`.
+
+Source of the rest: NVIDIA/gpu-operator's controllers/clusterpolicy_controller.go; tests/api_server/statuses/gpu-operator-*.yaml has the lines.
+Its state is `ready`, too, without any GPU, and for a moment before its pods have started.
 """
 
 from __future__ import annotations
@@ -10,13 +13,30 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .kube import Json
+from .kube import Json, condition
+from .platform_ready import FAILED, READY, WAITING, Verdict
 
 LABEL, MIB = "nvidia.com/", 2**20
 SHARED = ".shared"
 """End of a resource whose shares the device plugin renames."""
 CONFIG = "trainlab-gpu-shares-{}"
 """Name of the ConfigMap of platform_gpu_shares: another number is another name, which makes the operator restart its plugin."""
+# NFD labels a PCI vendor, or class and vendor, as its configuration says; 10de is NVIDIA. Those that the operator looks for:
+# controllers/state_manager.go, gpuNodeLabels
+NVIDIA_LABELS = (
+    "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0302_10de.present",
+    "feature.node.kubernetes.io/pci-0300_10de.present",
+)
+FEATURE = "feature.node.kubernetes.io/"
+LEFT_OUT = "nvidia.com/gpu.deploy.operands"
+"""Label of a node on which the GPU operator is told to do nothing, if it is `false`."""
+RESOURCES = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")
+"""Those of its device plugin; other NVIDIA operators offer network devices as nvidia.com/..., too."""
+NO_GPU = (
+    "NO GPU: the GPU operator is ready, but no node has an NVIDIA GPU (no label feature.node.kubernetes.io/pci-10de.present), so no "
+    "pod can get one; add a machine that has one (it is then set up without another run), and look with playbooks/verify.yml"
+)
 
 
 @dataclass(frozen=True)
@@ -79,3 +99,73 @@ def shares_of(policy: Json) -> int | None:
 
 def _number(text: object, otherwise: int = 1) -> int:
     return int(str(text)) if str(text).isdigit() else otherwise
+
+
+def judge_gpus(policy: Json | None, nodes: list[Json]) -> Verdict:
+    """Judge a ClusterPolicy: Ready with the reason Reconciled, and GPUs allocatable on each node where NFD found some."""
+    if policy is None:
+        return Verdict(WAITING, "does not exist yet")
+    ready, error = condition(policy, "Ready"), condition(policy, "Error")
+    reason = str(ready.get("reason") or "")
+    if ready.get("status") != "True":
+        text = f"{error.get('reason')}: {error.get('message')}" if error.get("status") == "True" else "no condition yet"
+        return Verdict(WAITING, text)
+    gpus = [node for node in nodes if _has_gpu(node)]
+    if gpus and reason != "Reconciled":
+        return Verdict(WAITING, f"Ready ({reason}), but {len(gpus)} nodes have an NVIDIA GPU")
+    if gpus:
+        return _offered(policy, gpus)
+    if not nodes:
+        return Verdict(READY, f"Ready ({reason}), without a node", note=NO_GPU)
+    if not any(key.startswith(FEATURE) for node in nodes for key in _labels(node)):
+        text = "Node Feature Discovery has not labeled any node yet"
+        return Verdict(WAITING, f"Ready ({reason}), but {text}", FAILED, "NFDLabelsMissing")
+    # the nodes are labeled one after another
+    text = f"Ready ({reason}): no node has an NVIDIA GPU so far"
+    return Verdict(WAITING, text, READY, "NoGPUNodes", brief=True, note=NO_GPU)
+
+
+def _offered(policy: Json, gpus: list[Json]) -> Verdict:
+    """Judge the nodes that have GPUs, once the operator is done with them."""
+    names = [node["metadata"]["name"] for node in gpus if not count(node)]
+    if ((policy.get("spec") or {}).get("devicePlugin") or {}).get("enabled") is False:
+        return Verdict(READY, "Reconciled, without its device plugin")
+    if names:
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        return Verdict(
+            WAITING, f"Reconciled, but {len(names)} of {len(gpus)} nodes with an NVIDIA GPU offer none: {shown}"
+        )
+    asked = shares_of(policy)
+    for node in gpus:
+        offered = (node.get("status") or {}).get("allocatable") or {}
+        for name in (name for name in offered if RESOURCES.fullmatch(name) and int(offered[name])):
+            have = gpus_of(node, name)
+            if asked is not None and have.replicas != asked and (have.replicas > 1 or not have.sliced):
+                shares = f"{have.replicas} shares of each GPU where {asked} are asked"
+                return Verdict(WAITING, f"Reconciled, but {node['metadata']['name']} offers {shares}")
+            if (there := _devices(node, name)) and have.allocatable != there * have.replicas:
+                text = f"{have.allocatable} {name}, and {there} in {have.replicas} shares each would be {there * have.replicas}"
+                return Verdict(WAITING, f"Reconciled, but {node['metadata']['name']} offers {text}")
+    return Verdict(READY, f"Reconciled; {sum(map(count, gpus))} GPUs on {len(gpus)} nodes")
+
+
+def _devices(node: Json, resource: str) -> int:
+    """Return what the label of a shared resource counts; 0 without: a GPU that is out of order is in no label and no amount."""
+    family = resource.removeprefix("nvidia.com/").removesuffix(".shared")
+    number = str(_labels(node).get(f"nvidia.com/{family}.count") or "")
+    return int(number) if number.isdigit() and gpus_of(node, resource).replicas > 1 else 0
+
+
+def count(node: Json) -> int:
+    """Return how many GPUs, or parts of one, pods can get on a node."""
+    offered = (node.get("status") or {}).get("allocatable") or {}
+    return sum(int(number) for name, number in offered.items() if RESOURCES.fullmatch(name))
+
+
+def _labels(node: Json) -> Json:
+    return node["metadata"].get("labels") or {}
+
+
+def _has_gpu(node: Json) -> bool:
+    labels = _labels(node)
+    return labels.get(LEFT_OUT) != "false" and any(labels.get(key) == "true" for key in NVIDIA_LABELS)

@@ -1,4 +1,4 @@
-"""The two kinds of training jobs and what their status says, used by train_failed, train_wait and checks.
+"""The two kinds of training jobs, what their status says, and why Kueue lets one wait; used by train_failed, train_wait and checks.
 
 Condition types: training-operator v1 (pkg/apis/kubeflow.org/v1/common_types.go), Trainer v2 (trainjob_types.go).
 """
@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .kube import Api, Json
+from .kube import FORBIDDEN, Api, ApiError, Json, condition
 from .labels import RESTARTS, RUN
-from .pods import condition
+from .pods import name
+
+KUEUE = "kueue.x-k8s.io/v1beta1"
+HELD = {"Hold": "is on hold (stopPolicy Hold): it admits nothing", "HoldAndDrain": "is on hold and sends its jobs away"}
 
 
 @dataclass(frozen=True)
@@ -79,3 +82,44 @@ def live(kind: Kind, jobs: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the newest of the jobs of a release; a changed phase leaves one, an interrupted upgrade may leave two."""
     there = [job for job in jobs if not job["metadata"].get("deletionTimestamp")]
     return max(there, key=lambda job: str(job["metadata"].get("creationTimestamp", "")), default=None)
+
+
+def workload_of(api: Api, namespace: str, job: Json) -> Json | None:
+    """Return the newest Workload that a job owns; None where there is none, or where this user may not list them."""
+    try:
+        found = api.items(f"/apis/{KUEUE}/namespaces/{namespace}/workloads")
+    except ApiError as error:
+        if error.status == FORBIDDEN:
+            return None
+        raise
+    mine = [
+        one for one in found if name(job) in [each.get("name") for each in one["metadata"].get("ownerReferences") or []]
+    ]
+    return max(mine, key=lambda one: str(one["metadata"].get("creationTimestamp", "")), default=None)
+
+
+def waits_for(workload: Json | None) -> str:
+    """Return what a Workload waits for in Kueue's own words with what ended its last attempt; empty where it says nothing."""
+    if workload is None:
+        return ""
+    if (workload.get("spec") or {}).get("active") is False:
+        return "Kueue has put it aside (spec.active of its Workload is false)"
+    reserved, evicted = condition(workload, "QuotaReserved"), condition(workload, "Evicted")
+    said = []
+    if evicted.get("status") == "True" and evicted.get("message"):
+        said.append(f"sent away ({evicted.get('reason')}): {evicted['message']}")
+    if reserved.get("status") != "True" and reserved.get("message"):
+        said.append(str(reserved["message"]))
+    checks = (workload.get("status") or {}).get("admissionChecks") or []
+    said += [
+        f"check {one['name']}: {one.get('message') or one['state']}" for one in checks if one.get("state") != "Ready"
+    ]
+    return "; ".join(dict.fromkeys(said))
+
+
+def stopped(queue: Json) -> str:
+    """Return why a ClusterQueue or LocalQueue admits nothing at all; empty where it does."""
+    if held := HELD.get((queue.get("spec") or {}).get("stopPolicy") or "None"):
+        return held
+    active = condition(queue, "Active")
+    return f"is inactive: {active.get('message') or active.get('reason')}" if active.get("status") == "False" else ""

@@ -12,14 +12,16 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import connection
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.connection import Connection
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import embedded_words
+
+from . import connection
+from .connection import Connection
+from .playbooks import embedded_words
 
 Json = dict[str, Any]
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
-NOT_FOUND = 404
+FORBIDDEN, NOT_FOUND = 403, 404
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 OVERLOADED = {429, 500, 502, 503, 504}
 """What a busy or restarting API server, or a webhook behind it, answers for a while."""
 PAUSES = (1.0, 2.0, 4.0, 8.0)
@@ -43,7 +45,7 @@ class Cut(Unreachable):
     """Connected, but the connection broke before the answer was complete."""
 
 
-def patiently(request: Callable[[], Answer], absent: bool) -> Answer:
+def with_retries(request: Callable[[], Answer], absent: bool) -> Answer:
     """Send a request that is safe to repeat; retry one that an overloaded server refused or that was cut off.
 
     `absent` says whether an unreachable server may come back, too.
@@ -135,6 +137,14 @@ class Api:
         found = self.get(f"/apis/{group_version}") or {}
         return any(item["name"] == resource for item in found.get("resources", []))
 
+    def may(self, verb: str, resource: str, group: str = "", namespace: str = "") -> bool:
+        """Ask the API server whether this user may do that; `resource` may name a subresource, as `pods/log`."""
+        name, _slash, part = resource.partition("/")
+        wanted = {"group": group, "resource": name, "subresource": part, "verb": verb, "namespace": namespace}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        answer = self.send("POST", REVIEWS, review | {"spec": {"resourceAttributes": wanted}})
+        return bool((answer.get("status") or {}).get("allowed"))
+
     def log(self, namespace: str, pod: str, container: str, **query: Any) -> str:
         """Return a container's log; empty while there is none."""
         try:
@@ -155,6 +165,12 @@ def _message(text: str) -> str:
     except ValueError:
         return text.strip()[:300]
     return str(found.get("message", text)) if isinstance(found, dict) else text[:300]
+
+
+def condition(thing: Json, kind: str) -> Json:
+    """Return the condition of this type in an object's status, {} without one."""
+    found = (thing.get("status") or {}).get("conditions") or []
+    return next((one for one in found if one.get("type") == kind), {})
 
 
 def wrong_cluster(api: Api, expected: str) -> str:
@@ -181,8 +197,8 @@ def connect(kubeconfig: str, context: str | None = None, sort: type[Connected] =
     """Return the API and its /version; AnsibleActionFail with variable and remedy when it cannot be used."""
     api = sort(kubeconfig, context)
     try:
-        version: Json = json.loads(patiently(lambda: Api.text(api, "GET", "/version"), absent=False))
-        json.loads(patiently(lambda: Api.text(api, "GET", "/api"), absent=False))
+        version: Json = json.loads(with_retries(lambda: Api.text(api, "GET", "/version"), absent=False))
+        json.loads(with_retries(lambda: Api.text(api, "GET", "/api"), absent=False))
     except Unreachable as error:
         raise AnsibleActionFail(
             f"{api.connection.origin}: the API server cannot be reached ({error}); start the cluster "

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from . import jobs, workload_waits
-from .gpu_ready import judge_gpus
-from .kube import ApiError, Unreachable
-from .platform_api import PlatformApi
-from .platform_ready import FAILED, READY, Verdict, judge, judge_installed, judge_subscription, judge_version
-from .recording import Json, Place, Seen
+import yaml
 
+from . import builds, jobs
+from .gpu_inventory import judge_gpus
+from .kube import ApiError, Json, Unreachable
+from .platform_api import PlatformApi
+from .platform_ready import FAILED, READY, WAITING, Verdict, judge, judge_installed, judge_subscription, judge_version
+from .pods import pulled
+from .recording import Place, Seen
+
+TABLES = Path(__file__).resolve().parents[2] / "roles" / "platform" / "vars" / "main.yml"
+FILES = {"gpu": "gpu-operator", "cert_manager": "cert-manager"}
+"""Files of a bundle that are not named like the operator, as in tests/api_server/statuses."""
 OLM = "operators.coreos.com/v1alpha1"
 CSV, PREPULL = "ClusterServiceVersion", "trainlab-prepull"
 OPENSHIFT = "config.openshift.io/v1"
@@ -25,6 +32,7 @@ SPOKEN = ("type", "status", "reason", "message")
 REQUIREMENT = ("group", "version", "kind", "name", "status", "message")
 """All that OLM's API wants of one, so that it can be reported again."""
 RUNTIME = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")
+WORDS = {"succeeded": READY, "failed": FAILED}
 
 
 @dataclass(frozen=True)
@@ -98,23 +106,12 @@ def missing(thing: Json) -> Json:
 class Observer:
     """Looks at a cluster again and again; `objects` are those of the last pass, `unread` says what could not be read and why."""
 
-    def __init__(
-        self,
-        api: PlatformApi,
-        table: Json,
-        resources: Json,
-        brings: Json,
-        namespace: str,
-        files: Json,
-        others: list[Json],
-        builds: str,
-    ) -> None:
-        """The tables are those of the role platform, `others` what it waits for besides.
-
-        `files` names an operator's file where it is not the operator's name, `builds` is the namespace where images are built.
-        """
-        self._api, self._table, self._resources, self._brings = api, table, resources, brings
-        self._own, self._files, self._others, self._builds = namespace, files, others, builds
+    def __init__(self, api: PlatformApi, namespace: str, builds: str) -> None:
+        """`namespace` is that of the jobs, `builds` where images are built; what to look for is in the tables of the role platform."""
+        tables = {name.removeprefix("__platform_"): value for name, value in yaml.safe_load(TABLES.read_text()).items()}
+        self.table, self._resources, self._brings = tables["table"], tables["resources"], tables["brings"]
+        self._others = [*tables["queued"], *tables["crds"], tables["initialization"]]
+        self._api, self._own, self._builds = api, namespace, builds
         self.unread: dict[str, str] = {}
         self.objects: dict[str, list[Json]] = {}
 
@@ -122,7 +119,7 @@ class Observer:
     def namespaces(self) -> tuple[str, ...]:
         """Our own, the operators', and those that they make."""
         found = {self._own, self._builds}
-        for one in self._table.values():
+        for one in self.table.values():
             found |= {one["namespace"], *one.get("makes_namespaces", [])}
         for one in self.objects.get(INITIALIZATION, []):
             found.add((one.get("spec") or {}).get("applicationsNamespace", ""))
@@ -163,7 +160,7 @@ class Observer:
         own = (("labelSelector", "!olm.copiedFrom"),)  # OLM shows an operator for all namespaces in each of them
         yield Source(OLM, CSV, "olm", missing, query=own, keep=here)
         yield Source(OLM, "CatalogSource", "olm", status_of("connectionState", "message", "reason"))
-        crds = tuple(one["crd"] for one in self._table.values() if one.get("crd"))
+        crds = tuple(one["crd"] for one in self.table.values() if one.get("crd"))
         crds += tuple(one["name"] for one in [*self._brings.values(), *self._others] if one["kind"] == CRD)
         yield Source("apiextensions.k8s.io/v1", CRD, "crds", status_of("conditions"), names=tuple(dict.fromkeys(crds)))
         for name, one in [*self._resources.items(), *self._brings.items()]:
@@ -174,7 +171,7 @@ class Observer:
         made = {
             one["kind"] for one in self._resources.values()
         }  # Kueue, which the role makes where OpenShift AI does not
-        for name, each in self._table.items():
+        for name, each in self.table.items():
             for one in each.get("leftovers", []):
                 if one["kind"] not in made:
                     yield Source(one["apiVersion"], one["kind"], name, everything)
@@ -183,8 +180,8 @@ class Observer:
             yield Source(kind.group_version, kind.kind, "workload", everything, (self._own,))
         for version, kind in (
             ("jobset.x-k8s.io/v1alpha2", "JobSet"),
-            ("kueue.x-k8s.io/v1beta1", "Workload"),
-            ("kueue.x-k8s.io/v1beta1", "LocalQueue"),
+            (jobs.KUEUE, "Workload"),
+            (jobs.KUEUE, "LocalQueue"),
             ("serving.kserve.io/v1beta1", "InferenceService"),
             ("batch/v1", "Job"),
         ):
@@ -198,13 +195,13 @@ class Observer:
 
     def file(self, sequences: str) -> str:
         """Return the name of a file of statuses: an operator's has the release that is installed, where OLM tells."""
-        if sequences not in self._table:
+        if sequences not in self.table:
             return sequences
-        one = self._table[sequences]
+        one = self.table[sequences]
         csv = str((self.subscription(one).get("status") or {}).get("installedCSV") or "")
         numbers = csv.partition(".")[2].removeprefix("v").split(".")
         release = f"-{'.'.join(numbers[:2])}" if csv else ""
-        return f"{self._files.get(sequences, sequences)}{release}"
+        return f"{FILES.get(sequences, sequences)}{release}"
 
     def subscription(self, one: Json) -> Json:
         """Return the Subscription of an operator of the table as it was in the last pass, {} without one."""
@@ -235,16 +232,16 @@ class Observer:
 
     def verdicts(self) -> dict[str, Verdict]:
         """Return what the roles would make of the last pass, by what they wait for."""
-        found = {f"operator {one['title']}": self._operator(one) for one in self._table.values()}
+        found = {f"operator {one['title']}": self._operator(one) for one in self.table.values()}
         nodes = self.objects.get("Node", [])
         for name, one in [*self._resources.items(), *self._brings.items(), *(("", each) for each in self._others)]:
             thing = self._named(one["kind"], one["name"])
             ready = one.get("ready") or {}
             if ready.get("observed"):  # as the role has it: what an older operator said is of before the upgrade
-                status = self.subscription(self._table[name]).get("status") or {}
+                status = self.subscription(self.table[name]).get("status") or {}
                 ready = ready | {"said_by": str(status.get("installedCSV") or "")}
             found[one["title"]] = judge_gpus(thing, nodes) if ready.get("gpus") else judge(thing, ready)
-        return found | workload_waits.verdicts(self.objects)
+        return found | workload_verdicts(self.objects)
 
     def _operator(self, one: Json) -> Verdict:
         """Judge an operator as the role does; which version an inventory expects is not known here."""
@@ -310,3 +307,39 @@ def images(pods: list[Json]) -> dict[str, Any]:
             if one.get("imageID"):
                 found.setdefault(str(one.get("image")), set()).add(str(one["imageID"]))
     return {name: sorted(ids) for name, ids in sorted(found.items())}
+
+
+def workload_verdicts(objects: dict[str, list[Json]]) -> dict[str, Verdict]:
+    """Return the verdicts by title, of the objects by kind: builds, prepull, jobs and their pods, promotions, servers."""
+    found: dict[str, Verdict] = {}
+    for title, build in _each(objects, "Build"):
+        state = READY if builds.phase(build) == builds.COMPLETE else WAITING
+        found[title] = Verdict(FAILED if builds.phase(build) in builds.FAILED else state, builds.says(build))
+    for title, daemons in _each(objects, "DaemonSet"):
+        wanted, ready = pulled(daemons)
+        found[title] = Verdict(READY if ready == wanted else WAITING, f"images on {ready or 0} of {wanted} nodes")
+    for kind in (*jobs.KINDS.values(), jobs.BATCH):
+        for title, job in _each(objects, kind.kind):
+            word, message = jobs.outcome(kind, job)
+            found[title] = Verdict(WORDS.get(word, WAITING), f"{word}: {message}" if message else word)
+            if kind != jobs.BATCH:
+                found[f"pods of {title}"] = _scheduled(kind, job, objects.get("Pod", []))
+    for title, service in _each(objects, "InferenceService"):
+        found[title] = judge(service, {"condition": "Ready"})
+    return found
+
+
+def _each(objects: dict[str, list[Json]], kind: str) -> Iterator[tuple[str, Json]]:
+    for thing in objects.get(kind, []):
+        metadata = thing["metadata"]
+        yield f"{kind} {Place(kind, metadata.get('namespace') or '', metadata['name']).full_name}", thing
+
+
+def _scheduled(kind: jobs.Kind, job: Json, pods: list[Json]) -> Verdict:
+    """Judge whether each pod of a job has a node; a job that has ended is past that, whatever is left of its pods."""
+    if jobs.outcome(kind, job)[0] in WORDS:
+        return Verdict(READY, "the job has ended")
+    label = job["metadata"]["name"]
+    mine = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(kind.pod_label) == label]
+    placed = [pod for pod in mine if (pod.get("spec") or {}).get("nodeName")]
+    return Verdict(READY if mine and len(placed) == len(mine) else WAITING, f"{len(placed)} of {len(mine)} have a node")

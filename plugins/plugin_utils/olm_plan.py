@@ -7,17 +7,41 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready import version
+import yaml
 
-Json = dict[str, Any]
+from . import labels
+from .kube import Json
+from .platform_ready import version
+
+FILE = Path(__file__).resolve().parents[2] / "meta" / "releases.yml"
 OLM = "operators.coreos.com/v1alpha1"
 OWN, EVERYWHERE = "own", "all"
 RHOAI, EFS = "rhoai", "efs"
 COMPONENT = "operators.coreos.com/"
 """How OLM's label on all that belongs to an operator begins; it stays on what an uninstalled one leaves, its API among it."""
+
+
+@cache
+def releases() -> dict[str, dict[str, Any]]:
+    """Return the table; the file documents its keys."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def span(release: str) -> str:
+    """Return, as text, the OpenShift releases on which a release is supported."""
+    first, *last = releases()[release]["openshift"]
+    return f"{first} to {last[0]}" if last else f"{first} and later"
+
+
+def pair(version: str) -> tuple[int, int]:
+    """Return major and minor version, for comparing."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import (
+
+from . import labels
+from .kube import (
     NOT_FOUND,
     Api,
     ApiError,
     Json,
     Unreachable,
-    patiently,
+    with_retries,
 )
+from .waiting import StatusLines
 
 MANAGER = "trainlab-platform"
 """The name under which server-side apply records our fields."""
@@ -54,7 +57,7 @@ class PlatformApi(Api):
             self.requests += 1
             return Api.text(self, method, path, body, **query)
 
-        return patiently(once, absent=True)
+        return with_retries(once, absent=True)
 
     def resource(self, api_version: str, kind: str, fresh: bool = False) -> Json | None:
         """Return the discovery entry of a kind; None when the API server does not serve it (yet)."""
@@ -87,6 +90,24 @@ class PlatformApi(Api):
         query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
         return self._send_as("application/apply-patch+yaml", path, body, **query)
 
+    def put(self, document: Json, before: Json | None, dry_run: bool) -> str:
+        """Apply a document whose kind is served, of which `before` is there; return created, changed or unchanged.
+
+        A dry run answers `would create` or `would change`.
+        """
+        metadata = document["metadata"]
+        path = self.path(document["apiVersion"], document["kind"], metadata.get("namespace", ""), metadata["name"])
+        try:
+            after = self.apply(str(path), document, dry_run)
+        except ApiError as error:
+            if dry_run and before is None and error.status == NOT_FOUND:  # its namespace would have been created before
+                return "would create"
+            raise
+        if before is not None and plain(before) == plain(after):  # the quantity 1000m, too, which is stored as 1
+            return "unchanged"
+        word = "create" if before is None else "change"
+        return f"would {word}" if dry_run else f"{word}d"
+
     def _send_as(self, content_type: str, path: str, body: Json, **query: Any) -> Json:
         self._content_type = content_type
         try:
@@ -104,12 +125,12 @@ class PlatformApi(Api):
             self._content_type = "application/json"
         return answer
 
-    def delete(self, path: str, uid: str = "") -> bool:
-        """Delete an object and, in the background, what it owns; False when it was not there.
+    def delete(self, path: str, uid: str = "", policy: str = "Background") -> bool:
+        """Delete an object and what it owns, with policy Foreground before itself; False when it was not there.
 
         One with another `uid` is not touched: an operator recreated it after a deletion whose answer was lost.
         """
-        body: Json = {"propagationPolicy": "Background"} | ({"preconditions": {"uid": uid}} if uid else {})
+        body: Json = {"propagationPolicy": policy} | ({"preconditions": {"uid": uid}} if uid else {})
         try:
             self.send("DELETE", path, body)
         except ApiError as error:
@@ -123,12 +144,6 @@ class PlatformApi(Api):
 def ours(thing: Json) -> bool:
     """Tell whether the platform role created this object."""
     return (thing["metadata"].get("labels") or {}).get(labels.OWNER) == OWNER
-
-
-def labeled(document: Json) -> Json:
-    """Return the document with our owner label."""
-    metadata = document["metadata"]
-    return document | {"metadata": metadata | {"labels": (metadata.get("labels") or {}) | {labels.OWNER: OWNER}}}
 
 
 def plain(thing: Json) -> Json:
@@ -155,3 +170,42 @@ def failure(error: Exception, doing: str) -> AnsibleActionFail:
         403: "; use a trainlab_kubeconfig with cluster-admin rights, or let an administrator run playbooks/platform.yml",
     }.get(status, "")
     return AnsibleActionFail(f"{doing}: {error}{remedy}")
+
+
+def remove(
+    api: PlatformApi, things: list[Json], timeout: float, poll: float, lines: StatusLines, policy: str = "Background"
+) -> None:
+    """Delete `things` (with apiVersion and kind); AnsibleActionFail names what blocks one that is still there.
+
+    `timeout` and `poll` are seconds. An object of the same name but another uid is not the one to remove.
+    """
+    pending = {}
+    for one in things:
+        metadata = one["metadata"]
+        path = str(api.path(one["apiVersion"], one["kind"], metadata.get("namespace", ""), metadata["name"]))
+        if api.delete(path, metadata["uid"], policy):
+            pending[path] = one
+    end = time.monotonic() + timeout
+    while pending:
+        for path, one in list(pending.items()):
+            now = api.get(path)
+            if now is None or now["metadata"]["uid"] != one["metadata"]["uid"]:
+                del pending[path]
+                lines.say(f"{title(one)}: gone")
+            elif time.monotonic() > end:
+                raise AnsibleActionFail(
+                    f"{title(one)} is still there {timeout:.0f} s after it was deleted, held by {held(now)}; check that "
+                    "its operator is running, then run the teardown again: it continues from here"
+                )
+            else:
+                lines.changed(title(one), "waits for its finalizers")
+        if pending:
+            time.sleep(poll)
+
+
+def held(thing: Json) -> str:
+    """Return what keeps a deleted object: its finalizers and, for a namespace, what the controller reports."""
+    finalizers = thing["metadata"].get("finalizers") or (thing.get("spec") or {}).get("finalizers") or ["nothing known"]
+    found = (thing.get("status") or {}).get("conditions") or []
+    bad = [f"{one.get('type')}: {one.get('message')}" for one in found if one.get("status") == "True"]
+    return "; ".join([", ".join(finalizers), *bad])

@@ -10,10 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-Json = dict[str, Any]
+from .kube import Json, condition
+
 READY, WAITING, FAILED = "ready", "waiting", "failed"
-HOPELESS_SUBSCRIPTION = {"BundleUnpackFailed": "True", "InstallPlanFailed": "True"}
-HOPELESS_VERSION = {
+UNRECOVERABLE_SUBSCRIPTION = {"BundleUnpackFailed": "True", "InstallPlanFailed": "True"}
+UNRECOVERABLE_VERSION = {
     "InstallComponentFailedNoRetry",
     "InvalidInstallStrategy",
     "InvalidInstallModes",
@@ -46,12 +47,6 @@ class Verdict:
     reason: str = ""
     brief: bool = False
     note: str = ""
-
-
-def condition(thing: Json, kind: str) -> Json:
-    """Return the condition of this type, {} without one."""
-    found = (thing.get("status") or {}).get("conditions") or []
-    return next((one for one in found if one.get("type") == kind), {})
 
 
 def _words(one: Json) -> str:
@@ -132,7 +127,7 @@ def judge_subscription(subscription: Json | None) -> Verdict:
     """Judge what OLM says about a Subscription before there is a ClusterServiceVersion."""
     if subscription is None:
         return Verdict(WAITING, "the Subscription does not exist yet")
-    for kind, bad in HOPELESS_SUBSCRIPTION.items():
+    for kind, bad in UNRECOVERABLE_SUBSCRIPTION.items():
         found = condition(subscription, kind)
         if found.get("status") == bad:
             return Verdict(FAILED, _words(found))
@@ -192,7 +187,7 @@ def judge_csv(csv: Json | None) -> Verdict:
     reason = str(_value(csv, "status.reason") or "")
     why = ": ".join(str(_value(csv, f"status.{key}")) for key in ("reason", "message") if _value(csv, f"status.{key}"))
     text = f"phase {phase}" + (f" ({why})" if why and phase != "Succeeded" else "")
-    if phase == "Failed" and reason in HOPELESS_VERSION:
+    if phase == "Failed" and reason in UNRECOVERABLE_VERSION:
         return Verdict(FAILED, text)
     if phase == "Failed":
         return Verdict(WAITING, text, FAILED, reason, brief=reason in GROUP_REASONS)

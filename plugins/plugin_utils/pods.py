@@ -1,4 +1,4 @@
-"""What is wrong with a pod, in words: pure functions over pod objects, used by the waiting plugins.
+"""What is wrong with a pod, in words, and where a pod serves a model; used by the waiting plugins and the checks.
 
 Waiting reasons: kubernetes pkg/kubelet/images/types.go and pkg/kubelet/container/sync_result.go.
 """
@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from .kube import Api, Json, condition
+
 Pod = dict[str, Any]
-HOPELESS = {
+UNRECOVERABLE = {
     "CreateContainerConfigError": "a Secret or ConfigMap that it needs is missing",
     "CreateContainerError": "the container runtime refuses it",
     "RunContainerError": "the container runtime could not start it",
@@ -22,10 +24,11 @@ HOPELESS = {
 }
 NOT_READ = "have not yet been read at least once"
 """In the message of a CreateContainerConfigError: the kubelet has just started, and tries again (kubelet_pods.go, makeEnvironmentVariables)."""
-LOSSES = 128
+MIN_LOST_EXIT_CODE = 128
 """Exit codes from here on: a signal, or a peer that is gone (run/attempts.py in the pod)."""
 OUT_OF_MEMORY = "it used more memory than allowed: raise phase.{block}.memory"
 DISK_FULL = "a volume or the node's disk is full: free space, or raise site.storage.runs.size"
+AUTH = "security.opendatahub.io/enable-auth"
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,6 @@ def _statuses(pod: Pod) -> Iterator[dict[str, Any]]:
     yield from status.get("containerStatuses") or []
 
 
-def condition(thing: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the condition of this type in a status, {} without one."""
-    found = thing.get("status", {}).get("conditions") or []
-    return next((item for item in found if item.get("type") == kind), {})
-
-
 def seconds_since(stamp: str | None, now: datetime) -> float:
     """Seconds from an API time stamp until now; 0 without a stamp."""
     if not stamp:
@@ -81,7 +78,7 @@ def _ended_badly(pod: Pod, status: dict[str, Any], block: str) -> Trouble | None
             reason = f"OOMKilled, {OUT_OF_MEMORY.format(block=block)}"
         elif ended.get("message"):
             reason += f" ({' '.join(str(ended['message']).split())[-200:]})"
-        lost = int(ended.get("exitCode", 0)) >= LOSSES
+        lost = int(ended.get("exitCode", 0)) >= MIN_LOST_EXIT_CODE
         return Trouble(name(pod), f"container {status['name']} ended with {reason}", status["name"], previous, lost)
     return None
 
@@ -101,9 +98,9 @@ def diagnose(pod: Pod, now: datetime, unschedulable_seconds: float, block: str =
         if trouble:
             return trouble
         waiting = each.get("state", {}).get("waiting") or {}
-        if waiting.get("reason") in HOPELESS and NOT_READ not in str(waiting.get("message", "")):
+        if waiting.get("reason") in UNRECOVERABLE and NOT_READ not in str(waiting.get("message", "")):
             text = f"{waiting['reason']}: {waiting.get('message', each.get('image', ''))}"
-            return Trouble(name(pod), f"container {each['name']}: {text}; {HOPELESS[waiting['reason']]}")
+            return Trouble(name(pod), f"container {each['name']}: {text}; {UNRECOVERABLE[waiting['reason']]}")
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("reason") == "Unschedulable":
         if seconds_since(scheduled.get("lastTransitionTime"), now) > unschedulable_seconds:
@@ -143,3 +140,22 @@ def pulled(daemons: dict[str, Any]) -> tuple[int, int | None]:
     if status.get("observedGeneration", 0) < daemons["metadata"]["generation"]:
         return wanted, None
     return wanted, min(int(status.get("updatedNumberScheduled", 0)), int(status.get("numberReady", 0)))
+
+
+def server_address(api: Api, namespace: str, release: str, service: Json) -> str:
+    """Return the path of the server of a release, whose InferenceService this is, without a slash at its end.
+
+    With site.auth that is a pod's: its Service then has only the port that wants a token, and the API server keeps the caller's
+    for itself. Who may reach pods through it may also ask the model.
+    """
+    space = f"/api/v1/namespaces/{namespace}"
+    if (service.get("metadata", {}).get("annotations") or {}).get(AUTH) == "true":
+        for pod in api.items(f"{space}/pods", f"serving.kserve.io/inferenceservice={release}"):
+            if not pod["metadata"].get("deletionTimestamp"):
+                return f"{space}/pods/{name(pod)}:8080/proxy"
+    return f"{space}/services/{release}-predictor:80/proxy"
+
+
+def served_models(listing: Json) -> set[str]:
+    """Return the names in an answer of /v1/models without the other runs on the volume, which load only when somebody asks them."""
+    return {str(each["id"]) for each in listing.get("data", []) if not each.get("on_request")}

@@ -1,19 +1,54 @@
 """What a cluster reported over time, changes only, and the same as sequences of statuses that a test can replay.
 
 The sequences have the format of tests/api_server/statuses: there, a step's source is a line of an operator's code; here it is
-the line of changes.jsonl in the same bundle.
+the line of changes.jsonl in the same bundle. What is written down is cleaned of secrets, by the name of a key and by form: when in
+doubt, it is removed.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import re
+import tarfile
+import tempfile
+import time
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from .redaction import clean
+from ansible.errors import AnsibleActionFail
 
-Json = dict[str, Any]
+from .kube import Json
+
+REMOVED = "REMOVED"
+NAMES = r"token|passw|pwd|secret|auth|dockerc|credential|cookie|(?:api|access|private)[_-]?key"
+KEY = re.compile(rf"{NAMES}|_KEY$", re.IGNORECASE)
+PEM = r"-----{}[A-Z0-9 ]+-----"
+WHOLE = (
+    # a log may begin or end within a block
+    re.compile(rf"\A(?:(?!{PEM.format('BEGIN ')}).)*?{PEM.format('END ')}", re.DOTALL),
+    re.compile(rf"{PEM.format('BEGIN ')}.*?(?:{PEM.format('END ')}|\Z)", re.DOTALL),
+    re.compile(r"LS0tLS1CRUdJTi[\w+/=-]*"),  # the same in base64
+    re.compile(r"\beyJ[\w+/=-]{8,}(?:\.[\w=-]+)*"),  # a JWT, and JSON in base64: a pull secret
+    re.compile(r"\bsha256~[\w-]+"),  # OpenShift's own tokens
+    # of model hubs, NVIDIA, GitHub, GitLab, Slack and AWS
+    re.compile(r"\b(?:hf_|nvapi-|gh[oprsu]_|github_pat_|glpat-|xox[a-z]-)[\w-]{8,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
+)
+IN_PLACE = (
+    re.compile(r"(?P<before>\w://)[^/\s\"']+(?P<after>@)"),  # the user of a URL
+    re.compile(
+        # numbers of tokens are what training reports
+        r"(?<![\w.-])(?!\w*tokens[\"']?\s*[=:]\s*[\d.]+\b)"
+        rf"(?P<before>(?:[\w.-]*(?:{NAMES})[\w.-]*|\w+_KEY)\\?[\"']?\s*[=:]\s*)"
+        r"(?:\\\"(?:(?!\\\").)*|\"[^\"]*|'[^']*|(?:(?:Bearer|Basic)\s+)?[^\s\"'\\]+)(?P<after>)",
+        re.IGNORECASE,
+    ),
+    re.compile(rf"(?P<before>--[\w-]*(?:{NAMES})[\w-]*\s+)[^\s-]\S*(?P<after>)", re.IGNORECASE),
+    re.compile(r"(?P<before>\b(?:Bearer|Basic)\s+)[\w.~+/=-]{8,}(?P<after>)"),
+)
 CHANGES = "changes.jsonl"
 VOLATILE = {
     "lastTransitionTime",
@@ -24,6 +59,33 @@ VOLATILE = {
     "lastTransition",
 }
 """Stamps that operators renew without anything having changed."""
+
+
+def clean_text(text: str) -> str:
+    """Return the text without anything that has the form of a secret."""
+    for form in WHOLE:
+        text = form.sub(REMOVED, text)
+    for form in IN_PLACE:
+        text = form.sub(rf"\g<before>{REMOVED}\g<after>", text)
+    return text
+
+
+def clean(thing: Any) -> Any:
+    """Return data of the API without secrets; what is below a key that names one goes as a whole."""
+    if isinstance(thing, dict):
+        secret = "value" in thing and KEY.search(str(thing.get("name", "")))  # an environment variable
+        return {
+            key: REMOVED if _told(value) and (KEY.search(str(key)) or (secret and key == "value")) else clean(value)
+            for key, value in thing.items()
+        }
+    if isinstance(thing, list):
+        return [clean(one) for one in thing]
+    return clean_text(thing) if isinstance(thing, str) else thing
+
+
+def _told(value: Any) -> bool:
+    """Tell whether a value may be a secret: an empty one and a switch are none."""
+    return not isinstance(value, bool) and bool(value)
 
 
 class Place(NamedTuple):
@@ -98,3 +160,28 @@ def still(thing: Any) -> Any:
     if isinstance(thing, dict):
         return {key: still(value) for key, value in thing.items() if key not in VOLATILE}
     return [still(one) for one in thing] if isinstance(thing, list) else thing
+
+
+def write_bundle(archive: Path, files: dict[str, str]) -> None:
+    """Write the files, by their path in it, below a folder named like the archive; only its owner may read it.
+
+    AnsibleActionFail where that is not possible.
+    """
+    try:
+        _write_bundle(archive, files)
+    except OSError as error:
+        raise AnsibleActionFail(
+            f"collect_dest: {archive.parent}: the bundle cannot be written there ({error.strerror}); name a folder that can be written"
+        ) from error
+
+
+def _write_bundle(archive: Path, files: dict[str, str]) -> None:
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=archive.parent, prefix=f".{archive.name}.")  # mode 0600
+    with os.fdopen(handle, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as made:
+        for name, text in sorted(files.items()):
+            content = text.encode("utf-8")
+            info = tarfile.TarInfo(f"{archive.name.removesuffix('.tar.gz')}/{name}")
+            info.size, info.mtime = len(content), int(time.time())
+            made.addfile(info, io.BytesIO(content))
+    Path(part).replace(archive)

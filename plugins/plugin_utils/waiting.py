@@ -15,8 +15,8 @@ from .kube import OVERLOADED, Api, ApiError, Json, Unreachable
 from .pods import Pod, Trouble, diagnose, name, state
 
 POLL_SECONDS = 2.0
-SILENCE_SECONDS = 30.0
-TRIES_WITHOUT_API = 15
+HEARTBEAT_SECONDS = 30.0
+MAX_UNANSWERED = 15
 LAST_LINES = 15
 # `trainlab`'s lines in a pod start so; other lines are its libraries' and only matter when something failed
 OURS = re.compile(r"^(?:\[\w+\]:\s*)?trainlab: (.*)$")
@@ -50,7 +50,7 @@ class StatusLines:
 
     def alive(self, text: str) -> None:
         """Print the text when nothing was printed for 30 s."""
-        if time.monotonic() - self._last >= SILENCE_SECONDS:
+        if time.monotonic() - self._last >= HEARTBEAT_SECONDS:
             self.say(text)
 
 
@@ -156,7 +156,7 @@ class ApiRetries:
                 raise
             self._missed += 1
             self._lines.changed("API server", f"no answer ({error})")
-            if self._missed > TRIES_WITHOUT_API:
+            if self._missed > MAX_UNANSWERED:
                 raise AnsibleActionFail(f"the API server went away while waiting: {error}") from error
             return None
         self._missed = 0

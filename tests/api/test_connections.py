@@ -121,15 +121,3 @@ def test_a_context_of_two_files_holds_for_every_task(
         undone = play("teardown", *chosen, "-e", "teardown_volumes=true", K8S_AUTH_CONTEXT="wrong")
         assert undone.code == 0, undone.text
         until(lambda: cluster.objects() == bare)
-
-
-def test_two_hosts_of_one_cluster_are_refused(cluster: Cluster) -> None:
-    """`hosts: all` would train twice at once."""
-    bare = cluster.objects()
-    inventory = cluster.inventory(hosts={"one": {}, "two": {}}, trainlab_namespace=SPACE)
-    refused = cluster.run("workspace", inventory)
-    assert "hosts one and two of the inventory are the same cluster" in refused.error
-    assert "--limit one" in refused.error
-    assert cluster.objects() == bare
-    one = cluster.run("workspace", inventory, "--limit", "two", "--check")
-    assert one.code == 0, one.text

@@ -253,7 +253,7 @@ def test_who_may_only_edit_in_the_namespace_installs(edits: Releases) -> None:
 
 
 def test_what_quotas_and_limits_refuse_is_told_to_who_may_only_edit(edits: Releases) -> None:
-    """In the words of plugins/plugin_utils/checks/limits.py."""
+    """In sentences that playbooks/verify.yml turns into rows."""
     job = (
         "phase.resources.cpu=2000m",
         "phase.resources.nodes=4",

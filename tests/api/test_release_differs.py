@@ -20,14 +20,24 @@ PLAY = """
 - hosts: localhost
   gather_facts: false
   tasks:
-    - trainlab.rhoai.release_differs: "{{ common | combine(item) }}"
+    - ansible.builtin.include_tasks: case.yml
       loop: "{{ cases }}"
-      check_mode: "{{ checked }}"
-      register: found
     - ansible.builtin.copy:
-        content: "{{ found.results | to_json }}"
+        content: "{{ found | to_json }}"
         dest: "{{ here }}/found.json"
         mode: "0644"
+      check_mode: false
+"""
+MORE = "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: more, annotations: {{{}}}}}\n"
+HOOK = "helm.sh/hook: test"
+CASE = """
+- ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: release}
+  vars:
+    __train_release_values: "{{ item['values'] }}"
+    __phase_chart: "{{ item.chart | default(chart) }}"
+    __train_removed: {changed: false}
+- ansible.builtin.set_fact:
+    found: "{{ found | default([]) + [[__train_preview is changed, __train_upgraded is skipped]] }}"
 """
 
 
@@ -37,54 +47,41 @@ def helm(server: Server, request: pytest.FixtureRequest) -> Releases:
     return Releases(server, request.param, "differs")
 
 
-def asked(helm: Releases, here: Path, checked: bool, *cases: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the module says of each case."""
+def upgrades(helm: Releases, here: Path, *cases: dict[str, Any]) -> list[bool]:
+    """Whether the role would upgrade for each case, in check mode, in which nothing is installed."""
     program = f"{binary(helm.helm_name)} --kubeconfig {helm.server.kubeconfig}"
-    common = {"helm": program, "namespace": helm.namespace, "release": "demo", "chart": str(CHART)}
-    (here / "play.yml").write_text(PLAY, encoding="utf-8")
-    given = {"common": common, "cases": cases, "checked": checked, "here": str(here)}
-    command = [str(Path(sys.executable).with_name("ansible-playbook")), str(here / "play.yml"), "-e", json.dumps(given)]
+    for name, text in (("play", PLAY), ("case", CASE)):
+        (here / f"{name}.yml").write_text(text, encoding="utf-8")
+    given = {"trainlab_namespace": helm.namespace, "trainlab_release": "demo", "trainlab_kubeconfig": ""}
+    given |= {"trainlab_resolved": {"helm": program, "kubectl": "kubectl"}, "chart": str(CHART), "here": str(here)}
+    given |= {"trainlab_helm": "helm", "cases": [{"values": {}} | each for each in cases]}
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "--check", str(here / "play.yml")]
     env = os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
-    ended = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [*command, "-e", json.dumps(given)], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    return list(json.loads((here / "found.json").read_text(encoding="utf-8")))
+    found = json.loads((here / "found.json").read_text(encoding="utf-8"))
+    assert all(skipped for _changed, skipped in found)
+    return [changed for changed, _skipped in found]
 
 
 def test_what_an_upgrade_would_change(helm: Releases, tmp_path: Path) -> None:
     """An edited template of a chart with the same version is seen, a page for people is not."""
-    before = asked(helm, tmp_path, True, {"values": {}})[0]
-    assert (before["status"], before["differs"], before["changed"]) == ("", ["release"], True)
+    assert upgrades(helm, tmp_path, {}) == [True]
 
     done(helm.upgrade())
     values = json.loads(done(helm.run("get", "values", "demo", "--output", "json")))
-    edited, more, pages = (shutil.copytree(CHART, tmp_path / name) for name in ("edited", "more", "pages"))
-    with (edited / "templates" / "_names.tpl").open("a", encoding="utf-8") as stream:
-        stream.write("{{/* the same version */}}\n")
-    (edited / "presets.json").write_text("{}", encoding="utf-8")
-    (more / "templates" / "more.yaml").write_text("", encoding="utf-8")
-    (more / "templates" / "NOTES.txt").unlink()
+    edited, tested, pages = (shutil.copytree(CHART, tmp_path / name) for name in ("edited", "tested", "pages"))
+    for chart, folder in ((edited, ""), (tested, "tests/")):
+        file = next((chart / "templates" / folder).glob("*.yaml"))
+        file.write_text(file.read_text(encoding="utf-8") + MORE.format(folder and HOOK), encoding="utf-8")
     (pages / "README.md").write_text("# another page\n", encoding="utf-8")
     small = values | {"phase": values["phase"] | {"train": values["phase"]["train"] | {"learning_rate": 0.00005}}}
-    cases: list[dict[str, Any]] = [
-        {"values": values},
-        {"values": small},
-        {"values": values, "chart": str(edited)},
-        {"values": values, "chart": str(more)},
-        {"values": values, "chart": str(pages)},
-    ]
-    found = asked(helm, tmp_path, False, *cases)
-    expected: list[list[str]] = [
-        [],
-        ["values"],
-        ["chart presets.json", "chart templates/_names.tpl"],
-        ["chart templates/NOTES.txt", "chart templates/more.yaml"],
-        [],
-    ]
-    assert [each["differs"] for each in found] == expected
-    assert {each["status"] for each in found} == {"deployed"} and not any(each["changed"] for each in found)
+    cases = [{}, {"values": small}, *({"chart": str(chart)} for chart in (edited, tested, pages))]
+    assert upgrades(helm, tmp_path, *({"values": values} | each for each in cases)) == [False, True, True, True, False]
     done(helm.upgrade("--set-json", "phase.train.learning_rate=0.00005"))
-    assert [each["changed"] for each in asked(helm, tmp_path, True, cases[1], cases[0])] == [False, True]
+    assert upgrades(helm, tmp_path, {"values": small}, {"values": values}) == [False, True]
 
     refused(helm.upgrade(*BROKEN))
-    (failed,) = asked(helm, tmp_path, False, {"values": values})
-    assert failed["status"] == "failed" and "status" in failed["differs"] and failed["updated"]
+    assert upgrades(helm, tmp_path, {"values": small}) == [True]

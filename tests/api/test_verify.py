@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from api_server import catalog
 from api_server.harness import Cluster
+from charts.rendering import binary
 from waiting import until
 
 DSC = "datasciencecluster.opendatahub.io/v2"
@@ -61,6 +62,7 @@ def test_findings_are_printed_and_written(broken: Cluster, tmp_path: Path) -> No
         "trainlab_release": "survival",
         "trainlab_values": ["values/survival.yaml"],
         "stage": "before",
+        "trainlab_helm": str(binary("helm")),
         "verify_json": str(tmp_path / "verify.json"),
         "verify_junit": str(tmp_path / "verify.xml"),
     }
@@ -75,7 +77,8 @@ def test_findings_are_printed_and_written(broken: Cluster, tmp_path: Path) -> No
     assert rows["GPU taints"]["state"] == "error"
     assert "{key: dedicated, operator: Exists, effect: NoSchedule}" in rows["GPU taints"]["fix"]
     assert rows["Node Feature Discovery"]["state"] == "ok"
-    assert rows["training API"]["state"] == "error"
+    assert rows["release"]["state"] == "error"
+    assert rows["release"]["what"].startswith("site.trainingApi: auto, but the cluster serves neither")
     suite = ElementTree.parse(tmp_path / "verify.xml").getroot()
     failed = {each.get("name") for each in suite if each.find("failure") is not None}
     assert failed == {name for name, row in rows.items() if row["state"] == "error"}
@@ -88,3 +91,4 @@ def test_findings_are_printed_and_written(broken: Cluster, tmp_path: Path) -> No
     assert rows["nodes"]["state"] == "skipped"
     assert "may not" in rows["nodes"]["what"]
     assert rows["rights"]["state"] == "error"
+    assert rows["release"]["state"] == "skipped"

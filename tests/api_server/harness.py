@@ -76,18 +76,15 @@ class Cluster:
     def refusals(
         self, name: str, wrong: dict[str, dict[str, Any]], hidden: str = "", **variables: Any
     ) -> dict[str, str]:
-        """Run a playbook once for many inventories that it must refuse, each a host; return the error of each.
+        """Run a playbook's text once for many inventories that it must refuse, each a host of it; return the error of each.
 
         Starting ansible-playbook takes longer than a refusal. Text that is `hidden` must not be printed.
         """
-        hosts = {}
-        for host, own in wrong.items():  # two hosts with the same kubeconfig are refused for that
-            link = self._folder / host
-            link.unlink(missing_ok=True)
-            link.symlink_to(variables.get("trainlab_kubeconfig") or self.server.kubeconfig)
-            hosts[host] = {"trainlab_kubeconfig": str(link)} | own
+        playbook = self._folder / f"{name}.yml"
+        text = (REPO / "playbooks" / f"{name}.yml").read_text(encoding="utf-8")
+        playbook.write_text(text.replace("hosts: localhost", "hosts: all"), encoding="utf-8")
         settings = {"ANSIBLE_ANY_ERRORS_FATAL": "false", "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default"}
-        run = self.run(name, self.inventory(hosts=hosts, **variables), environment=settings)
+        run = self.run(str(playbook), self.inventory(hosts=wrong, **variables), environment=settings)
         assert "Traceback" not in run.text, run.text
         assert not hidden or hidden not in run.text, run.text
         found = re.findall(r"^fatal: \[([^]]+)\]: FAILED! => (\{.*\})$", run.text, re.MULTILINE)
@@ -129,7 +126,7 @@ class Cluster:
 
     def _command(self, name: str, inventory: Path) -> list[str]:
         program = str(Path(sys.executable).with_name("ansible-playbook"))
-        return [program, "-i", str(inventory), f"playbooks/{name}.yml"]
+        return [program, "-i", str(inventory), str(Path("playbooks", name).with_suffix(".yml"))]
 
     def _environment(self) -> dict[str, str]:
         own = {"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_HOME": str(self._folder / "ansible")}

@@ -176,9 +176,8 @@ def test_every_task_connects_alike() -> None:
                     assert arguments["kubeconfig"] == "{{ __phase_kubeconfig | default(omit, true) }}", where
                     assert arguments["context"] == "{{ trainlab_kube_context | default(omit, true) }}", where
                 elif module.removeprefix("trainlab.rhoai.") in CONNECTING:
-                    asked += 1
-                    assert arguments["kubeconfig"] == "{{ trainlab_kubeconfig }}", where
-                    assert arguments["kube_context"] == "{{ trainlab_kube_context }}", where
+                    asked += 1  # their default is the role's variables
+                    assert not {"kubeconfig", "kube_context"} & set(arguments), where
                 else:
                     assert not module.startswith(("kubernetes.", "community.okd", "redhat.openshift")), where
     assert asked > 40

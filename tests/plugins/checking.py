@@ -29,8 +29,6 @@ OPENSHIFT = {
     "queue quota",
     "queue named default",
     "pull window",
-    "namespace quota",
-    "namespace limits",
     "clocks",
 }
 """Checks whose faults are in test_checks_openshift.py."""

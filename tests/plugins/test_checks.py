@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import AFTER, BEFORE
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.limits import SMALL_POD
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import AFTER, BEFORE, run_all
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.storage import BLOCK_ONLY
 
 from plugins.checking import (
@@ -66,8 +65,6 @@ SERVING_HOOK = {
 PROJECTS = break_("/apis/project.openshift.io/v1", {"resources": [{"name": "projectrequests"}]})
 
 FAULTS = [
-    ("training API", break_("/apis/kubeflow.org/v1", 404), "error", "install the operator"),
-    ("training API", want(site__trainingApi="trainjob"), "error", "no TrainJob"),
     (
         "training webhook",
         break_(SLICES, {"items": [{"endpoints": [{"conditions": {"ready": False}}]}]}),
@@ -80,7 +77,6 @@ FAULTS = [
         "error",
         "webhook has no ready pod",
     ),
-    ("serving API", break_("/apis/serving.kserve.io/v1beta1", 404), "error", "site.serving to false"),
     ("queue", want(site__queue="team"), "error", "the cluster has no Kueue"),
     ("storage", both(NO_CLAIMS, break_(STORAGE, {"items": []})), "error", "no StorageClass shared"),
     (
@@ -97,19 +93,6 @@ FAULTS = [
         "of the release on one node, or site.storage.models.storageClass to a class of shared storage",
     ),
     ("storage", both(NO_CLAIMS, want(site__storage__runs__storageClass="")), "error", "no default StorageClass"),
-    (
-        "existing claims",
-        break_(f"{NS}/persistentvolumeclaims/survival-runs", claim("ReadWriteOnce")),
-        "error",
-        "access mode",
-    ),
-    ("existing claims", want(site__storage__runs__existing="mine"), "error", "no claim mine"),
-    (
-        "existing claims",
-        want(site__storage__data__existing="sets"),
-        "error",
-        "site.storage.data.existing: namespace demo",
-    ),
     (
         "storage",
         want(site__storage__data__size="1Gi", site__storage__data__storageClass="fast"),
@@ -188,6 +171,47 @@ def test_every_check_has_a_fault() -> None:
     untried = {"helm"}  # needs no cluster: test_helm_of_the_wrong_version
     assert {each[0] for each in FAULTS} | untried | OPENSHIFT == set(BEFORE) | set(AFTER)
     assert len({**BEFORE, **AFTER}) >= 25
+
+
+HELM = "Error: UPGRADE FAILED: execution error at (trainjob/templates/checks.yaml:5:4): "
+QUOTA = "ResourceQuota team: pods is 4, 0 in use, the release makes 5; pods could not be created; raise it, or free what is in use"
+
+
+@pytest.mark.parametrize(
+    ("refused", "rows"),
+    [
+        ("", [("ok", "the chart refuses nothing", "", "")]),
+        (
+            f"{HELM}site.serving: true, but no KServe; set it to false",
+            [("error", "site.serving: true, but no KServe", "", "set it to false")],
+        ),
+        (
+            f"{HELM}\n- {QUOTA}\n- phase.x: missing",
+            [
+                ("error", *QUOTA.rsplit("; ", 2)),
+                ("error", "phase.x: missing", "", ""),
+            ],
+        ),
+        (
+            'Error: secrets is forbidden: User "ada" cannot list resource',
+            [
+                (
+                    "skipped",
+                    'not checked, this user may not: Error: secrets is forbidden: User "ada" cannot list resource',
+                    "",
+                    "",
+                )
+            ],
+        ),
+        ("Error: UPGRADE FAILED: timed out", [("error", "Error: UPGRADE FAILED: timed out", "", "")]),
+    ],
+)
+def test_what_the_chart_refuses_is_a_row_a_line(
+    case: Case, refused: str, rows: list[tuple[str, str, str, str]]
+) -> None:
+    case.options.helm, case.options.helm_refused = "sh", refused
+    found = [finding for title, finding in run_all(case.cluster_state(), "before") if title == "release"]
+    assert [(each.state, each.what, each.why, each.fix) for each in found] == rows
 
 
 def test_what_may_not_be_read_is_skipped(case: Case) -> None:
@@ -342,10 +366,3 @@ def test_a_prepared_account_needs_no_right_to_make_roles(case: Case) -> None:
     assert "or name one that may promote in site.serviceAccount" in case.states()["rights"].sentence
     case.site["serviceAccount"] = "prepared"
     assert case.states()["rights"].state == "ok"
-
-
-def test_the_chart_knows_the_same_small_pod() -> None:
-    text = (Path(__file__).parents[2] / "charts/trainjob/templates/_room.tpl").read_text(encoding="utf-8")
-    (listed,) = re.findall(r'define "trainjob.smallPod" -}}\n{{- dict (.+?) \| toJson', text)
-    words = re.findall(r'"(.+?)"', listed)
-    assert dict(zip(words[::2], words[1::2], strict=True)) == SMALL_POD

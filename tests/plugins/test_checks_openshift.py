@@ -9,11 +9,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from ansible_collections.trainlab.rhoai.plugins.action.checks import junit
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.resources import gpus
 from api_server import recorded
-from api_server.scopes import CLASS, COUNTED, by_class, told
 
 from plugins.checking import NS, OPENSHIFT, Case, both, break_, node, want
 
@@ -25,7 +24,6 @@ REGISTRY = "/apis/imageregistry.operator.openshift.io/v1/configs/cluster"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 KSERVE = "/api/v1/namespaces/redhat-ods-applications/configmaps/inferenceservice-config"
 VERSION = "/apis/config.openshift.io/v1/clusterversions/version"
-QUOTAS = f"{NS}/resourcequotas"
 RANGES = f"{NS}/limitranges"
 GANG = "/apis/kueue.openshift.io/v1/kueues/cluster"
 GPU = "nvidia.com/gpu"
@@ -64,23 +62,6 @@ def leases(**seconds: float) -> dict[str, Any]:
             for name, ago in seconds.items()
         ]
     }
-
-
-def quota(hard: dict[str, str], scopes: dict[str, Any] | None = None, **used: str) -> dict[str, Any]:
-    spec = {"hard": hard, **(scopes or {})}
-    return {"items": [{"metadata": {"name": "team"}, "spec": spec, "status": {"used": used}}]}
-
-
-def nothing_yet(hard: dict[str, str]) -> Callable[[Case], None]:
-    """A quota for claims, none of which is there."""
-
-    def change(case: Case) -> None:
-        for volume in ("models", "runs"):
-            del case.cluster.objects[f"{NS}/persistentvolumeclaims/survival-{volume}"]
-        case.site["storage"]["models"]["size"], case.phase["needs"] = "1Gi", {"runs": "2Gi"}
-        case.cluster.objects[QUOTAS] = quota(hard)
-
-    return change
 
 
 def limit_range(kind: str = "Container", **bounds: dict[str, str]) -> dict[str, Any]:
@@ -173,7 +154,6 @@ def case(cluster: Any) -> Case:
     objects[f"{KUEUE}/namespaces/demo/localqueues"] = {"items": [local]}
     objects[f"{KUEUE}/namespaces/demo/localqueues/team"] = local
     objects[f"{KUEUE}/clusterqueues/pool"] = queue(**ENOUGH)
-    objects[QUOTAS] = quota({"requests.nvidia.com/gpu": "4", "pods": "30"})
     objects[RANGES] = limit_range(max={"cpu": "4"})
     objects[LEASES] = leases(n1=1, n2=9, n3=5, n4=2)
     return made
@@ -335,95 +315,6 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "warning",
         "5 minutes",
     ),
-    ("namespace quota", break_(QUOTAS, quota({"requests.nvidia.com/gpu": "3"})), "error", "the job requests 4 times 1"),
-    (
-        "namespace quota",
-        break_(QUOTAS, quota({"limits.memory": "16Gi"}, **{"limits.memory": "8Gi"})),
-        "error",
-        "8Gi in use",
-    ),
-    ("namespace quota", break_(QUOTAS, quota({"limits.cpu": "64"})), "error", "no LimitRange sets one"),
-    (
-        "namespace quota",
-        both(want(phase__serve__memory="16Gi"), break_(QUOTAS, quota({"requests.memory": "15Gi"}))),
-        "error",
-        "the server requests 16Gi; its pod",
-    ),
-    (
-        "namespace quota",
-        nothing_yet({"requests.storage": "1Gi"}),
-        "error",
-        "request 1Gi and 2Gi; they could not be made",
-    ),
-    ("namespace quota", nothing_yet({"persistentvolumeclaims": "1"}), "error", "the release makes 2; they could"),
-    (
-        "namespace quota",
-        nothing_yet({"shared.storageclass.storage.k8s.io/requests.storage": "1Gi"}),
-        "error",
-        "survival-runs requests 2Gi; it could not be made; raise it, free what is in use, or set site.storage.runs.size",
-    ),
-    (
-        "namespace limits",
-        break_(RANGES, limit_range(min={"cpu": "50m"})),
-        "error",
-        "50m of cpu at least, what promotion",
-    ),
-    ("namespace limits", break_(RANGES, limit_range(min={"cpu": "900m"})), "error", "or raise phase.resources.cpu"),
-    ("namespace limits", break_(RANGES, limit_range(max={"cpu": "200m"})), "error", "may have 200m of cpu at most"),
-    (
-        "namespace limits",
-        break_(RANGES, limit_range(default={"cpu": "200m"})),
-        "error",
-        "limits containers to 200m of cpu",
-    ),
-    *(
-        (
-            "namespace quota",
-            break_(QUOTAS, quota({entry: "64Gi"})),
-            "error",
-            f"counts {entry}, and no LimitRange sets one; the API server refuses pods without it; remove {entry} from it, or give "
-            f"namespace demo a LimitRange with a {given}",
-        )
-        for entry, given in (
-            ("limits.ephemeral-storage", "default"),
-            ("requests.ephemeral-storage", "defaultRequest"),
-            ("ephemeral-storage", "defaultRequest"),
-        )
-    ),
-    (
-        "namespace quota",
-        break_(QUOTAS, quota({"pods": "4"})),
-        "error",
-        "ResourceQuota team: pods is 4, 0 in use, the release makes 5 at once: 4 of the job, 1 of the promotion; pods of the "
-        "job could not be created; raise it, free what is in use, or lower phase.resources.nodes",
-    ),
-    (
-        "namespace quota",
-        break_(QUOTAS, quota({"count/pods": "6"}, **{"count/pods": "1"})),
-        "error",
-        "count/pods is 6, 1 in use, the release makes 6 that stay: 4 of the job, 1 of the promotion, 1 of the server; pods",
-    ),
-    (
-        "namespace limits",
-        both(nothing_yet({}), break_(RANGES, limit_range("PersistentVolumeClaim", max={"storage": "1Gi"}))),
-        "error",
-        "LimitRange team: a PersistentVolumeClaim may have 1Gi of storage at most, survival-runs requests 2Gi; the API server "
-        "refuses the claim; raise it, or set site.storage.runs.size",
-    ),
-    (
-        "namespace limits",
-        both(nothing_yet({}), break_(RANGES, limit_range("PersistentVolumeClaim", min={"storage": "2Gi"}))),
-        "error",
-        "LimitRange team: a PersistentVolumeClaim has to have 2Gi of storage at least, survival-models requests 1Gi; the API server "
-        "refuses the claim; lower it, or set site.storage.models.size",
-    ),
-    (
-        "namespace limits",
-        break_(RANGES, limit_range("Pod", max={"cpu": "64"})),
-        "error",
-        "LimitRange team: a Pod may have 64 of cpu at most, and no LimitRange sets a limit; the API server refuses pods without a "
-        "CPU limit, and a limit slows all ranks of a job; remove max.cpu from it, or give namespace demo a LimitRange with a default",
-    ),
     ("clocks", break_(LEASES, leases(n1=1, n2=200, n3=5)), "warning", "the clocks of n1 and n2"),
     ("clocks", break_(LEASES, leases(n1=-9000, n2=-9002)), "warning", "this machine and that of the cluster"),
 ]
@@ -449,7 +340,6 @@ def test_every_check_of_this_file_has_a_fault() -> None:
 def test_what_would_be_no_fault(case: Case) -> None:
     objects = case.cluster.objects
     objects[f"{KUEUE}/clusterqueues/pool"] = borrower(**ENOUGH | {GPU: "1"})
-    objects[QUOTAS] = quota({"limits.cpu": "64"})
     objects[RANGES] = limit_range(default={"cpu": "4"})
     objects[NODES] = {"items": [gpu_node("n1", {"key": GPU, "effect": "NoSchedule"})]}
     mode = '{"defaultDeploymentMode": "RawDeployment"}'
@@ -459,7 +349,6 @@ def test_what_would_be_no_fault(case: Case) -> None:
     assert found["queue quota"].state == "skipped", "what others in the cohort do not use is not known"
     objects[f"{KUEUE}/clusterqueues/pool"] = borrower(**ENOUGH)
     assert case.states()["queue quota"].state == "ok", "nothing needs to be borrowed"
-    assert found["namespace quota"].state == found["namespace limits"].state == "ok"
     assert found[TAINTS].state == "ok", "the chart tolerates the resource's own taint"
 
 
@@ -469,26 +358,6 @@ def test_a_slice_tolerates_the_taint_of_whole_gpus(case: Case) -> None:
     sliced["status"]["allocatable"][slice_] = "4"
     case.cluster.objects[NODES] = {"items": [sliced]}
     assert case.states()[TAINTS].state == "ok"
-
-
-def test_room_that_quotas_and_limits_leave(case: Case) -> None:
-    objects = case.cluster.objects
-    storage = {"ephemeral-storage": "1Gi"}
-    objects[RANGES] = limit_range(default={"cpu": "4", **storage}, defaultRequest=storage)
-    objects[RANGES]["items"] += limit_range("Pod", max={"cpu": "64"})["items"]
-    objects[RANGES]["items"] += limit_range("PersistentVolumeClaim", max={"storage": "1Gi"})["items"]  # both are there
-    entries = ("limits.ephemeral-storage", "requests.ephemeral-storage", "ephemeral-storage")
-    objects[QUOTAS] = quota(dict.fromkeys(entries, "64Gi") | {"pods": "5", "count/pods": "6"})
-    found = case.states()
-    assert found["namespace quota"].state == found["namespace limits"].state == "ok"
-    objects[QUOTAS] = quota({"pods": "5", "count/pods": "6"}, **{"count/pods": "6", "pods": "1"})
-    assert case.states()["namespace quota"].state == "error"
-    objects[f"{NS}/pods"] = {"items": [{"metadata": {"name": "survival-1-master-0"}}]}
-    assert case.states()["namespace quota"].state == "ok", "what is in use is the release's own"
-    del objects[f"{NS}/pods"]
-    case.site["serving"] = False
-    objects[QUOTAS] = quota({"pods": "4", "count/pods": "4"})
-    assert case.states()["namespace quota"].state == "ok"
 
 
 def test_junit_says_the_same(case: Case) -> None:
@@ -560,30 +429,6 @@ def test_an_image_that_will_be_built_here_may_be_empty(case: Case) -> None:
     assert case.states()["image reference"].state == "ok"
     case.options.image_source = "none"
     assert case.states()["image reference"].state == "error"
-
-
-@pytest.mark.parametrize(("scopes", "priority", "counted"), COUNTED)
-def test_a_quota_with_scopes_is_told_for_the_pods_that_it_counts(
-    case: Case, scopes: dict[str, Any], priority: str, counted: list[str]
-) -> None:
-    case.site["priorityClass"] = priority
-    case.cluster.objects[QUOTAS] = quota({"requests.cpu": "1m"}, scopes)
-    found, words = case.states()["namespace quota"], told(counted)
-    assert found.state == ("error" if words else "ok")
-    assert not words or f"ResourceQuota team: requests.cpu is 1m, 0 in use, {words}" in found.sentence
-
-
-def test_pods_are_counted_by_scopes_too(case: Case) -> None:
-    case.site["priorityClass"] = CLASS
-    for scopes, enough, words in (
-        (by_class("In", CLASS), 4, "4 at once: 4 of the job; pods"),
-        ({"scopes": ["NotTerminating"]}, 2, "2 at once: 1 of the promotion, 1 of the server; the server could not"),
-    ):
-        case.cluster.objects[QUOTAS] = quota({"pods": str(enough)}, scopes)
-        assert case.states()["namespace quota"].state == "ok"
-        case.cluster.objects[QUOTAS] = quota({"pods": str(enough - 1)}, scopes)
-        found = case.states()["namespace quota"].sentence
-        assert f"pods is {enough - 1}, 0 in use, the release makes {words}" in found
 
 
 def shared(name: str, offered: str, resource: str = GPU, **labels: str) -> dict[str, Any]:

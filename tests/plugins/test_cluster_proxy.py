@@ -1,4 +1,4 @@
-"""plugins/plugin_utils/cluster_proxy.py: what a release takes over of OpenShift's Proxy `cluster`."""
+"""plugins/action/resolve_phase.py: what a release takes over of OpenShift's Proxy `cluster`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import cluster_proxy
+from ansible_collections.trainlab.rhoai.plugins.action import resolve_phase
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api
 
 ADDRESS = "http://proxy.example.com:3128"
@@ -16,8 +16,8 @@ ENV = {"HTTP_PROXY": ADDRESS, "HTTPS_PROXY": "https://proxy.example.com", "NO_PR
 
 def seen(cluster: Any, found: Any, **site: Any) -> dict[str, Any]:
     """What is taken over of that answer of the API server."""
-    cluster.objects[cluster_proxy.PATH] = found
-    return cluster_proxy.of_cluster(Api(str(cluster.kubeconfig)), site)
+    cluster.objects[resolve_phase.PROXY] = found
+    return resolve_phase.cluster_proxy(Api(str(cluster.kubeconfig)), site)
 
 
 @pytest.mark.parametrize("found", [404, {}, {"spec": {"trustedCA": {"name": ""}}, "status": {}}])
@@ -28,7 +28,7 @@ def test_no_proxy_changes_nothing(cluster: Any, found: Any) -> None:
 
 def test_addresses_ca_and_ports(cluster: Any) -> None:
     found = {"spec": {"trustedCA": {"name": "user-ca-bundle"}}, "status": STATUS}
-    assert seen(cluster, found) == {"site": {"env": ENV, "caConfigMap": cluster_proxy.CA}, "ports": [443, 3128]}
+    assert seen(cluster, found) == {"site": {"env": ENV, "caConfigMap": resolve_phase.CA}, "ports": [443, 3128]}
     assert "caConfigMap" not in seen(cluster, {"spec": {"trustedCA": {"name": ""}}, "status": STATUS})["site"]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import bundle, kube
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import kube, recording
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.observing import Observer
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi
 
@@ -119,10 +119,8 @@ def test_a_server_that_goes_away_ends_the_pass_and_nothing_is_taken_for_gone(
     planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each further request would wait as long for an answer."""
-    table = yaml.safe_load((ROOT / "roles" / "platform" / "vars" / "main.yml").read_text(encoding="utf-8"))
     monkeypatch.setattr(kube, "PAUSES", ())
-    parts = [table[f"__platform_{name}"] for name in ("table", "resources", "brings")]
-    watch = Observer(PlatformApi(str(planted.kubeconfig)), *parts, "demo", {"gpu": "gpu-operator"}, [], "demo")
+    watch = Observer(PlatformApi(str(planted.kubeconfig)), "demo", "demo")
     seen, complete = watch.look()
     kept = watch.objects
     assert {"NodeFeatureDiscovery", "Pod"} <= complete and "Node" not in complete and watch.unread.keys() == {"Node"}
@@ -138,4 +136,4 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         AnsibleActionFail, match=r"collect_dest: .*/file: the bundle cannot be .*; name a folder that can"
     ):
-        bundle.write(tmp_path / "file" / "a.tar.gz", {})
+        recording.write_bundle(tmp_path / "file" / "a.tar.gz", {})

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import connection, kube, tokens
+from ansible_collections.trainlab.rhoai.plugins.action.attendees_kubeconfigs import kubeconfig_text
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import connection, kube
 from api_server import printed
 
 from .conftest import Cluster
@@ -237,7 +238,7 @@ def test_an_entry_for_others_carries_the_certificate(tmp_path: Path) -> None:
     data = base64.b64encode(b"a certificate").decode()
     wanted = {"server": "https://api:6443", "tls-server-name": "api", "certificate-authority-data": data}
     assert found.cluster_entry("https://api:6443") == wanted
-    assert yaml.safe_load(tokens.kubeconfig_text(wanted, "a", "b", "c"))["clusters"][0]["cluster"] == wanted
+    assert yaml.safe_load(kubeconfig_text(wanted, "a", "b", "c"))["clusters"][0]["cluster"] == wanted
 
 
 @pytest.mark.parametrize(("content", "reason"), [("a note", "this is no kubeconfig"), ("", ""), ("{users: [", "")])

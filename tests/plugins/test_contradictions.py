@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.contradictions import contradictions
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Wanted
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Wanted, releases
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = ROOT / "tests" / "crds"

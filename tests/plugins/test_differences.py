@@ -1,11 +1,11 @@
-"""What platform_apply reports for an object that someone else owns."""
+"""What objects_apply reports for an object that someone else owns."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from ansible_collections.trainlab.rhoai.plugins.action.platform_apply import differences
+from ansible_collections.trainlab.rhoai.plugins.action.objects_apply import differences
 
 WANTED = {"data": {"config.yaml": "enableUserWorkload: true\n", "x": "1"}}
 

@@ -16,7 +16,6 @@ from ansible.playbook.task import Task
 from ansible.plugins.loader import connection_loader, fragment_loader
 from ansible.template import Templar
 from ansible.utils.plugin_docs import get_docstring
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction, argument_spec
 
 PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
@@ -28,7 +27,7 @@ class Taken(Exception):
     """Raised instead of doing any work; its argument is the checked arguments."""
 
 
-def run(name: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def run(name: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **variables: str) -> dict[str, Any]:
     """Return what the plugin would work with; AnsibleActionFail for arguments that it refuses."""
     plugin = importlib.import_module(f"{PACKAGE}.action.{name}").ActionModule
     assert issubclass(plugin, DocumentedAction)
@@ -43,7 +42,7 @@ def run(name: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -
     action = plugin(task, connection, PlayContext(), DataLoader(), Templar(DataLoader()), None)
     action._load_name = name  # as Ansible's loader sets it, by which messages of 2.17 and 2.18 call the plugin
     with pytest.raises(Taken) as taken:
-        action.run()
+        action.run(task_vars=variables)
     (found,) = taken.value.args
     return dict(found)
 
@@ -89,6 +88,14 @@ def test_an_optional_argument_has_a_default(name: str) -> None:
 @pytest.mark.parametrize("name", ACTIONS)
 def test_a_plugin_reads_documented_arguments_only(name: str) -> None:
     source = (PLUGINS / "action" / f"{name}.py").read_text(encoding="utf-8")
-    if issubclass(importlib.import_module(f"{PACKAGE}.action.{name}").ActionModule, ClusterAction):
-        source += (PLUGINS / "plugin_utils" / "cluster_action.py").read_text(encoding="utf-8")
     assert set(re.findall(r"\bargs\[\"(\w+)\"\]", source)) <= set(argument_spec(name))
+
+
+def test_the_connection_is_that_of_the_variables_where_the_task_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"kubeconfig": "theirs"}
+    found = run(
+        "namespace", {"name": "demo"} | given, monkeypatch, trainlab_kubeconfig="ours", trainlab_kube_context="c"
+    )
+    assert (found["kubeconfig"], found["kube_context"]) == ("theirs", "c")
+    found = run("namespace", {"name": "demo"}, monkeypatch, trainlab_kubeconfig="ours")
+    assert (found["kubeconfig"], found["kube_context"]) == ("ours", "")

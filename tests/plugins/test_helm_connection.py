@@ -21,7 +21,8 @@ HELM = r"""#!/bin/sh
 case " $* " in
   *" version "*) echo 'version.BuildInfo{Version:"v3.22.0", GitCommit:""}' ;;
   *" list "*) echo '[]' ;;
-  *" get all "*) echo 'Error: release: not found' >&2; exit 1 ;;
+  *" status "*) echo 'Error: release: not found' >&2; exit 1 ;;
+  *" --dry-run=server "*) echo 'no' >&2; exit 1 ;;
   *" --install "*) mkdir "$CALLS.met" 2> /dev/null || exit 0; echo 'must be created before the TrainJob is created' >&2; exit 1 ;;
   *) exit 2 ;;
 esac
@@ -82,8 +83,8 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         found = [
             each for each in record.read_text(encoding="utf-8").split("==\n") if each and "version\n--\n" not in each
         ]
-        # three of the release, one before its removal; the stub has no API for what follows that
-        assert len(found) == 4 and "--install\n" in found[1] and found[1] == found[2], done.stdout + done.stderr
+        # four of the release, one before its removal; the stub has no API for what follows that
+        assert len(found) == 5 and "--install\n" in found[2] and found[2] == found[3], done.stdout + done.stderr
         return [reached(each) for each in found]
 
     return run

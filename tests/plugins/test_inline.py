@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.build_context import carried, inlined
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.builds import carried, inlined
 
 TEXT = (Path(__file__).resolve().parents[2] / "images/trainer/Containerfile").read_text(encoding="utf-8")
 

@@ -64,7 +64,7 @@ def owners(dest: Path) -> dict[str, str]:
     found = {}
     for file in dest.glob("*.kubeconfig"):
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
-        claims = attendees_kubeconfigs.tokens.claims(config["users"][0]["user"]["token"])
+        claims = attendees_kubeconfigs.claims(config["users"][0]["user"]["token"])
         found[file.stem] = claims["kubernetes.io"]["serviceaccount"]["uid"]
         assert config["contexts"][0]["context"]["namespace"] == f"trainlab-{file.stem}"
     return found
@@ -84,7 +84,7 @@ def test_many_are_asked_for_at_once_and_each_gets_their_own(cluster: Any, tmp_pa
     first = write(cluster, tmp_path / "out")
     assert first["written"] == names, "in the order in which they were given"
     assert owners(tmp_path / "out") == dict(zip(names, names, strict=True))
-    ends = attendees_kubeconfigs.tokens.ends(token("", hours=2)["status"]["token"])
+    ends = attendees_kubeconfigs.ends(token("", hours=2)["status"]["token"])
     assert first["until"][:13] == ends.strftime("%Y-%m-%d %H"), "when the first of them expires"
     cluster.asked.clear()
     second = write(cluster, tmp_path / "out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.losses import Losses
+from ansible_collections.trainlab.rhoai.plugins.action.platform_remove import Losses
 
 Json = dict[str, Any]
 ENTRY: Json = {"leftovers": [{"kind": "Auth", "name": "auth"}]}

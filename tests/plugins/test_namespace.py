@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.trainlab.rhoai.plugins.action import namespace
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import projects
 
 
 @pytest.mark.parametrize("ours", [True, False])
@@ -16,6 +15,6 @@ def test_a_namespace_that_somebody_else_made_is_never_deleted(ours: bool, monkey
     action = object.__new__(namespace.ActionModule)
     action.api = None
     monkeypatch.setattr(namespace.ActionModule, "check", False)
-    labels = projects.MARK if ours else {"team": "theirs"}
+    labels = namespace.MARK if ours else {"team": "theirs"}
     said = action._absent({"metadata": {"name": "lab", "labels": labels}}, 1.0)
     assert (said["changed"], [each["metadata"]["name"] for each in removed]) == (ours, ["lab"] if ours else [])

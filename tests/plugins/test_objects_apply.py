@@ -59,7 +59,8 @@ def apply(cluster: Any, documents: list[Json], check: bool = False, prune: list[
     action = objects_apply.ActionModule.__new__(objects_apply.ActionModule)
     action._task = SimpleNamespace(check_mode=check)
     action.api = PlatformApi(str(cluster.kubeconfig))
-    found: Json = action.run_on_cluster({"owner": "attendees", "namespace": "", "documents": documents, "prune": prune})
+    args = {"owner": "attendees", "namespace": "", "foreign": "refuse", "documents": documents, "prune": prune}
+    found: Json = action.run_on_cluster(args)
     return found
 
 

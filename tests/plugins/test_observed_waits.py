@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.observing import Observer
 
 Json = dict[str, Any]
-ROOT = Path(__file__).resolve().parents[2]
 CONDITION = {"conditions": [{"type": "Established", "status": "True"}]}
 
 
 def observer() -> Observer:
     """One with the tables of the role, which has not looked yet."""
-    tables = yaml.safe_load((ROOT / "roles/platform/vars/main.yml").read_text(encoding="utf-8"))
-    parts = [tables[f"__platform_{name}"] for name in ("table", "resources", "brings")]
-    others = [*tables["__platform_queued"], *tables["__platform_crds"], tables["__platform_initialization"]]
-    return Observer(None, *parts, "demo", {}, others, "images")  # type: ignore[arg-type]
+    return Observer(None, "demo", "images")  # type: ignore[arg-type]
 
 
 def named(kind: str, name: str, namespace: str = "", **fields: Any) -> Json:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Seen, Wanted, decide
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Seen, Wanted, decide, releases
 from api_server import catalog
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import gpu_ready
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import gpu_inventory as gpu_ready
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import platform_ready as ready
 from api_server import recorded
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.action.platform_remove import in_use
+from ansible_collections.trainlab.rhoai.plugins.filter.queue_pool import queue_pool as pool
+from ansible_collections.trainlab.rhoai.plugins.filter.queue_pool import queue_share as share
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import open_to
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.queue_pool import in_use, pool, share
 
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"

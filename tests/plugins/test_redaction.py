@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.redaction import REMOVED, clean, clean_text
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.recording import REMOVED, clean, clean_text
 
 WORD = "correct-horse"
 """What must not be found again."""

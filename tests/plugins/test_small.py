@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.filter.core import combine
 from ansible_collections.trainlab.rhoai.plugins.action import run_results, stream
-from ansible_collections.trainlab.rhoai.plugins.filter.listed import listed
+from ansible_collections.trainlab.rhoai.plugins.filter.plain_yaml import listed
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, plain
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import quantity
-from jinja2.nativetypes import NativeEnvironment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -134,18 +132,6 @@ def test_the_newest_job_that_is_not_being_removed_is_the_live_one() -> None:
     assert live is not None
     assert live["metadata"]["name"] == "b"
     assert jobs.live(jobs.PYTORCHJOB, []) is None
-
-
-def test_what_the_checks_have_looked_at_helm_does_not_refuse() -> None:
-    """They know an autoscaler that adds nodes with GPUs, and warn; the chart with site.preflight would refuse the release."""
-    variables = yaml.safe_load((ROOT / "roles/train/vars/main.yml").read_text(encoding="utf-8"))
-    environment = NativeEnvironment()
-    environment.filters["combine"] = combine
-    site = {"preflight": True, "queue": "team", "images": {"trainer": "", "pullSecret": "own"}}
-    given = environment.from_string(variables["__train_release_values"]["site"]).render(
-        trainlab_resolved={"site": site}, image_ref="a/b:1"
-    )
-    assert given == {"preflight": False, "queue": "team", "images": {"trainer": "a/b:1", "pullSecret": "own"}}
 
 
 SCALARS = [

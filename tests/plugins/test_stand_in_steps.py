@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import observing
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import platform_ready as ready
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.gpu_ready import NVIDIA_LABELS, judge_gpus
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.gpu_inventory import NVIDIA_LABELS, judge_gpus
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.recording import Place, Recording, Seen, still
 from api_server import bundles, catalog, olm, recorded
 from api_server.harness import node

@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import tokens
+from ansible_collections.trainlab.rhoai.plugins.action import attendees_kubeconfigs as tokens
 
 
 @pytest.mark.parametrize(("now", "kept"), [(1_000, True), (1_499, True), (1_501, False), (2_001, False)])

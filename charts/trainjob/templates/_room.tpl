@@ -1,6 +1,6 @@
 {{/*
 Quotas and limits of the namespace that the pods and claims of a release cannot meet. Jobs are made all the same, and their pods are
-not; so it is told before. plugins/plugin_utils/checks/limits.py says the same in the same words.
+not; so it is told before.
 */}}
 
 {{- /* The name is the remedy, as in _cluster.tpl. */}}

@@ -8,28 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..kube import ApiError
-from . import cluster, created, image, limits, model, openshift, resources, rights, storage, tools
+from . import cluster, created, inputs, openshift, resources, rights, storage
 from .cluster_state import ClusterState, Finding
 
 Check = Callable[[ClusterState], Finding]
 FORBIDDEN = (401, 403)
 
 BEFORE: dict[str, Check] = {
-    "training API": cluster.training_api,
     "training webhook": cluster.training_webhook,
-    "serving API": cluster.serving_api,
     "serving webhook": cluster.serving_webhook,
-    "serving mode": limits.serving_mode,
+    "serving mode": cluster.serving_mode,
     "queue": cluster.queue,
-    "queue quota": limits.queue_quota,
-    "queue named default": limits.queue_named_default,
-    "pull window": limits.pull_window,
-    "namespace quota": limits.namespace_quota,
-    "namespace limits": limits.namespace_limits,
+    "queue quota": cluster.queue_quota,
+    "queue named default": cluster.queue_named_default,
+    "pull window": cluster.pull_window,
     "storage": storage.classes,
-    "existing claims": storage.existing_claims,
     "nodes": resources.nodes_ready,
-    "clocks": limits.clocks,
+    "clocks": cluster.clocks,
     "GPUs": resources.gpus,
     "GPU taints": openshift.gpu_taints,
     "Node Feature Discovery": openshift.nfd,
@@ -41,28 +36,28 @@ BEFORE: dict[str, Check] = {
     "room for serving": resources.serving_fits,
     "rights": rights.namespace_rights,
     "secrets": rights.secrets,
-    "model": model.reference,
-    "image reference": image.reference,
+    "model": inputs.model_reference,
+    "image reference": inputs.image_reference,
     "image registry": openshift.registry,
-    "helm": tools.helm,
+    "helm": inputs.helm,
 }
 AFTER: dict[str, Check] = {
     "namespace": created.namespace,
     "claims": created.claims_bound,
-    "image": image.image_known,
+    "image": inputs.image_known,
     "run": created.run_state,
     "served model": created.served,
 }
 
 
-def run_all(cluster_state: ClusterState, stage: str) -> list[tuple[str, Finding]]:
+def run_all(facts: ClusterState, stage: str) -> list[tuple[str, Finding]]:
     """Return the findings of a stage (`before` or `all`); what the user may not read is `skipped`, never `ok`."""
     found = []
     for title, check in (BEFORE if stage == "before" else {**BEFORE, **AFTER}).items():
         try:
-            found.append((title, check(cluster_state)))
+            found.append((title, check(facts)))
         except ApiError as error:
             if error.status not in FORBIDDEN:
                 raise
             found.append((title, Finding.skipped(f"not checked, this user may not: {error}")))
-    return found
+    return found + [("release", finding) for finding in inputs.release(facts)]

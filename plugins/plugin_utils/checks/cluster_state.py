@@ -59,6 +59,7 @@ class Options:
     cluster_queue: str = ""
     image_source: str = "none"
     gpu_autoscaling: bool = False
+    helm_refused: str = ""
 
 
 @dataclass

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from ..gpu_ready import NVIDIA_LABELS, judge_gpus
+from ..gpu_inventory import NVIDIA_LABELS, judge_gpus
 from ..kube import Json
+from ..olm_plan import pair, releases, span
 from ..platform_ready import READY
-from ..releases import pair, releases, span
-from .autoscaling import awaited, coming
 from .cluster_state import ClusterState, Finding, quantity, tolerates
+from .resources import awaited, coming
 
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
 DSC = "datasciencecluster.opendatahub.io"
@@ -17,20 +17,18 @@ PROFILES = "infrastructure.opendatahub.io"
 REGISTRY = "image-registry.openshift-image-registry.svc"
 
 
-def nfd(cluster_state: ClusterState) -> Finding:
+def nfd(facts: ClusterState) -> Finding:
     """Node Feature Discovery has found the GPUs' nodes, and is as new as the cluster."""
-    if not _wants_gpus(cluster_state):
+    if not _wants_gpus(facts):
         return Finding.skipped("the phase requests no GPU")
     seen = any(
-        (node["metadata"].get("labels") or {}).get(key) == "true"
-        for node in cluster_state.nodes
-        for key in NVIDIA_LABELS
+        (node["metadata"].get("labels") or {}).get(key) == "true" for node in facts.nodes for key in NVIDIA_LABELS
     )
     if not seen:
-        if any(_gpus(cluster_state, node) for node in cluster_state.nodes):
+        if any(_gpus(facts, node) for node in facts.nodes):
             return Finding.skipped("nodes offer GPUs without its labels")
-        more = coming(cluster_state)
-        if more and _installed(cluster_state, "openshift-nfd", "nfd."):
+        more = coming(facts)
+        if more and _installed(facts, "openshift-nfd", "nfd."):
             return awaited(f"no node carries the label {NVIDIA_LABELS[0]} yet", more)
         return Finding(
             "error",
@@ -38,24 +36,24 @@ def nfd(cluster_state: ClusterState) -> Finding:
             "Node Feature Discovery is missing, or no node has an NVIDIA GPU: the GPU operator then does nothing",
             'playbooks/platform.yml -e \'{"platform_operators": ["gpu"]}\', and add a machine with a GPU',
         )
-    cluster, operator = _openshift(cluster_state), _installed(cluster_state, "openshift-nfd", "nfd.")
+    cluster, operator = _openshift(facts), _installed(facts, "openshift-nfd", "nfd.")
     if cluster and operator and pair(operator) < cluster:
         return Finding(
             "warning",
             f"Node Feature Discovery {operator} is older than OpenShift {cluster[0]}.{cluster[1]}",
             "its labels of kernel and system, by which the GPU driver is chosen, may be missing",
-            f"{cluster_state.api.oc} -n openshift-nfd get installplans; approve the pending one, or set its channel to stable",
+            f"{facts.api.oc} -n openshift-nfd get installplans; approve the pending one, or set its channel to stable",
         )
     return Finding.ok("nodes with GPUs are labeled")
 
 
-def gpu_operator(cluster_state: ClusterState) -> Finding:
+def gpu_operator(facts: ClusterState) -> Finding:
     """The ClusterPolicy is ready and nodes offer GPUs: driver, container toolkit and device plugin work."""
-    if not _wants_gpus(cluster_state):
+    if not _wants_gpus(facts):
         return Finding.skipped("the phase requests no GPU")
-    if not cluster_state.api.serves("nvidia.com/v1", "clusterpolicies"):
+    if not facts.api.serves("nvidia.com/v1", "clusterpolicies"):
         return Finding.skipped("the cluster has no ClusterPolicy: GPUs are offered another way")
-    found = cluster_state.api.items("/apis/nvidia.com/v1/clusterpolicies")
+    found = facts.api.items("/apis/nvidia.com/v1/clusterpolicies")
     if not found:
         return Finding(
             "error",
@@ -64,29 +62,29 @@ def gpu_operator(cluster_state: ClusterState) -> Finding:
             'playbooks/platform.yml -e \'{"platform_operators": ["gpu"]}\'',
         )
     # the same judgment as that of playbooks/platform.yml: its state is ready, too, without any GPU
-    verdict, name = judge_gpus(found[0], cluster_state.nodes), found[0]["metadata"]["name"]
+    verdict, name = judge_gpus(found[0], facts.nodes), found[0]["metadata"]["name"]
     if verdict.state == READY and not verdict.note:
         return Finding.ok(f"ClusterPolicy {name}: {verdict.text}")
-    more = coming(cluster_state) if READY in (verdict.state, verdict.turns) else []
+    more = coming(facts) if READY in (verdict.state, verdict.turns) else []
     if more:
         return awaited(f"ClusterPolicy {name}: {verdict.text}", more)
     return Finding(
         "error",
         f"ClusterPolicy {name}: {verdict.text}",
         "no GPU can be allocated until it is ready and a node offers one (the first driver build takes up to 20 minutes)",
-        f"{cluster_state.api.oc} -n nvidia-gpu-operator get pods; the driver's pods say more",
+        f"{facts.api.oc} -n nvidia-gpu-operator get pods; the driver's pods say more",
     )
 
 
-def gpu_taints(cluster_state: ClusterState) -> Finding:
+def gpu_taints(facts: ClusterState) -> Finding:
     """The taints of GPU nodes are tolerated: by the chart, which tolerates the resource's own and, for a slice, that of whole GPUs, or by the site."""
-    nodes = [node for node in cluster_state.nodes if _gpus(cluster_state, node)]
-    if not _wants_gpus(cluster_state) or not nodes:
+    nodes = [node for node in facts.nodes if _gpus(facts, node)]
+    if not _wants_gpus(facts) or not nodes:
         return Finding.skipped("no GPU is requested or offered")
-    resource = cluster_state.site["gpuResource"]
+    resource = facts.site["gpuResource"]
     keys = [resource, *(["nvidia.com/gpu"] if resource.startswith("nvidia.com/mig-") else [])]
     own = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
-    known = [*cluster_state.site["tolerations"], *own]
+    known = [*facts.site["tolerations"], *own]
     blocked = {}
     for node in nodes:
         for taint in node.get("spec", {}).get("taints", []):
@@ -103,14 +101,12 @@ def gpu_taints(cluster_state: ClusterState) -> Finding:
     )
 
 
-def openshift_ai(cluster_state: ClusterState) -> Finding:
+def openshift_ai(facts: ClusterState) -> Finding:
     """The DataScienceCluster is ready; otherwise which component is not, and what it lacks."""
-    version = next(
-        (each for each in ("v2", "v1") if cluster_state.api.serves(f"{DSC}/{each}", "datascienceclusters")), ""
-    )
+    version = next((each for each in ("v2", "v1") if facts.api.serves(f"{DSC}/{each}", "datascienceclusters")), "")
     if not version:
         return Finding.skipped("the cluster has no OpenShift AI")
-    found = cluster_state.api.items(f"/apis/{DSC}/{version}/datascienceclusters")
+    found = facts.api.items(f"/apis/{DSC}/{version}/datascienceclusters")
     if not found:
         return Finding(
             "error",
@@ -126,23 +122,22 @@ def openshift_ai(cluster_state: ClusterState) -> Finding:
         for each in status.get("conditions") or []
         if each.get("status") == "False" and each.get("reason") != "Removed" and each["type"] != "Ready"
     ]
-    lacks = _lacks(cluster_state, found[0]["spec"].get("components") or {})
+    lacks = _lacks(facts, found[0]["spec"].get("components") or {})
     fix = f"playbooks/platform.yml -e '{{\"platform_operators\": {json.dumps(lacks)}}}'" if lacks else ""
     return Finding(
         "error",
         f"DataScienceCluster is {status.get('phase', 'without a phase')}: {'; '.join(bad) or 'no condition says why'}"
         + (f"; missing: {', '.join(lacks)}" if lacks else ""),
         "a component that is not ready serves no API",
-        fix
-        or f"{cluster_state.api.oc} describe datasciencecluster; {cluster_state.api.oc} -n redhat-ods-applications get pods",
+        fix or f"{facts.api.oc} describe datasciencecluster; {facts.api.oc} -n redhat-ods-applications get pods",
     )
 
 
-def registry(cluster_state: ClusterState) -> Finding:
+def registry(facts: ClusterState) -> Finding:
     """The cluster's own registry accepts and serves images, if the trainer image is to be in it."""
-    if cluster_state.options.image_source == "none" and REGISTRY not in str(cluster_state.site["images"]["trainer"]):
+    if facts.options.image_source == "none" and REGISTRY not in str(facts.site["images"]["trainer"]):
         return Finding.skipped("the trainer image is not in the cluster's registry")
-    config = cluster_state.api.get("/apis/imageregistry.operator.openshift.io/v1/configs/cluster")
+    config = facts.api.get("/apis/imageregistry.operator.openshift.io/v1/configs/cluster")
     if config is None:
         return Finding.skipped("the cluster has no operator for it")
     state = config["spec"].get("managementState", "Managed")
@@ -152,20 +147,20 @@ def registry(cluster_state: ClusterState) -> Finding:
         "error",
         f"the image registry is {state}",
         "builds have nowhere to push to (usual on bare metal, where it has no storage)",
-        f"{cluster_state.api.oc} patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
+        f"{facts.api.oc} patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
         '\'{"spec": {"managementState": "Managed", "storage": ...}}\', or set trainlab_image_source to none',
     )
 
 
-def hardware_profile(cluster_state: ClusterState) -> Finding:
+def hardware_profile(facts: ClusterState) -> Finding:
     """The profile that is to place the server exists: OpenShift AI's webhook refuses a server without, once the training is over.
 
     rhods-operator 3.4 (8dc22631b4ec), internal/webhook/hardwareprofile/mutating.go:267.
     """
-    asked = cluster_state.site["hardwareProfile"]
-    if not cluster_state.site["serving"] or not asked["name"]:
+    asked = facts.site["hardwareProfile"]
+    if not facts.site["serving"] or not asked["name"]:
         return Finding.skipped("the site names none")
-    api, space = cluster_state.api, asked["namespace"] or cluster_state.namespace
+    api, space = facts.api, asked["namespace"] or facts.namespace
     version = next((one for one in ("v1", "v1alpha1") if api.serves(f"{PROFILES}/{one}", "hardwareprofiles")), "")
     path = f"/apis/{PROFILES}/{version}/namespaces/{space}/hardwareprofiles"
     if version and api.get(f"{path}/{asked['name']}"):
@@ -179,9 +174,9 @@ def hardware_profile(cluster_state: ClusterState) -> Finding:
     )
 
 
-def versions(cluster_state: ClusterState) -> Finding:
+def versions(facts: ClusterState) -> Finding:
     """OpenShift, OpenShift AI and Kueue are a combination that is known to work."""
-    cluster, product = _openshift(cluster_state), _installed(cluster_state, "redhat-ods-operator", "rhods-operator.")
+    cluster, product = _openshift(facts), _installed(facts, "redhat-ods-operator", "rhods-operator.")
     if not cluster or not product:
         return Finding.skipped("no OpenShift, or no OpenShift AI")
     release = ".".join(product.split(".")[:2])
@@ -193,12 +188,12 @@ def versions(cluster_state: ClusterState) -> Finding:
     if cluster < first or (last and cluster > last[0]):
         text = f"OpenShift AI {product} on OpenShift {cluster[0]}.{cluster[1]}; supported: {span(release)}"
         return Finding("warning", text, "Red Hat does not support this combination", fix)
-    kueue = _installed(cluster_state, "openshift-kueue-operator", "kueue-operator.")
+    kueue = _installed(facts, "openshift-kueue-operator", "kueue-operator.")
     newest = releases()[release].get("newest_kueue_for_trainjobs")
-    if kueue and cluster_state.site["queue"] and newest and pair(kueue) > pair(newest):
-        if cluster_state.site["trainingApi"] != "pytorchjob":
+    if kueue and facts.site["queue"] and newest and pair(kueue) > pair(newest):
+        if facts.site["trainingApi"] != "pytorchjob":
             return Finding(
-                "error" if cluster_state.site["trainingApi"] == "trainjob" else "warning",
+                "error" if facts.site["trainingApi"] == "trainjob" else "warning",
                 f"Kueue {kueue} with the Trainer of OpenShift AI {release}",
                 "a TrainJob is never admitted: `runtime patch not found` (kueue issue 14722)",
                 f"set site.trainingApi to pytorchjob, or platform_channels.kueue to stable-v{newest}",
@@ -208,41 +203,38 @@ def versions(cluster_state: ClusterState) -> Finding:
     )
 
 
-def _lacks(cluster_state: ClusterState, components: Json) -> list[str]:
+def _lacks(facts: ClusterState, components: Json) -> list[str]:
     """Operators that a component needs and that do not serve their API."""
     state = {name: (each or {}).get("managementState") for name, each in components.items()}
     lacks = []
-    if state.get("trainer") == "Managed" and not cluster_state.api.serves("jobset.x-k8s.io/v1alpha2", "jobsets"):
+    if state.get("trainer") == "Managed" and not facts.api.serves("jobset.x-k8s.io/v1alpha2", "jobsets"):
         lacks.append("jobset")
     if state.get("kueue") == "Unmanaged":
-        if not cluster_state.api.serves("cert-manager.io/v1", "certificates"):
+        if not facts.api.serves("cert-manager.io/v1", "certificates"):
             lacks.append("cert_manager")
-        if not cluster_state.api.serves("kueue.openshift.io/v1", "kueues"):
+        if not facts.api.serves("kueue.openshift.io/v1", "kueues"):
             lacks.append("kueue")
     return lacks
 
 
-def _wants_gpus(cluster_state: ClusterState) -> bool:
-    return bool(
-        cluster_state.phase["resources"]["gpus_per_node"]
-        or (cluster_state.site["serving"] and cluster_state.phase["serve"]["gpus"])
-    )
+def _wants_gpus(facts: ClusterState) -> bool:
+    return bool(facts.phase["resources"]["gpus_per_node"] or (facts.site["serving"] and facts.phase["serve"]["gpus"]))
 
 
-def _gpus(cluster_state: ClusterState, node: Json) -> int:
-    return int(quantity(node["status"].get("allocatable", {}).get(cluster_state.site["gpuResource"])))
+def _gpus(facts: ClusterState, node: Json) -> int:
+    return int(quantity(node["status"].get("allocatable", {}).get(facts.site["gpuResource"])))
 
 
-def _openshift(cluster_state: ClusterState) -> tuple[int, int] | None:
+def _openshift(facts: ClusterState) -> tuple[int, int] | None:
     """Major and minor version of OpenShift, None elsewhere."""
-    found = cluster_state.api.get("/apis/config.openshift.io/v1/clusterversions/version")
+    found = facts.api.get("/apis/config.openshift.io/v1/clusterversions/version")
     text = ((found or {}).get("status") or {}).get("desired", {}).get("version", "")
     return pair(text) if text else None
 
 
-def _installed(cluster_state: ClusterState, namespace: str, prefix: str) -> str:
+def _installed(facts: ClusterState, namespace: str, prefix: str) -> str:
     """Version of an operator that OLM has installed; empty when it has not."""
-    for each in cluster_state.api.items(CSVS.format(namespace)):
+    for each in facts.api.items(CSVS.format(namespace)):
         name = each["metadata"]["name"]
         if name.startswith(prefix) and (each.get("status") or {}).get("phase") == "Succeeded":
             return str(name.removeprefix(prefix).removeprefix("v"))

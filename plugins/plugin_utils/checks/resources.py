@@ -2,19 +2,75 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 
 from ..gpu_inventory import gpus_of
 from ..kube import Json
-from .autoscaling import VARIABLE, Coming, awaited, coming
 from .cluster_state import ClusterState, Finding, quantity
 
+AUTOSCALERS = "/apis/autoscaling.openshift.io/v1beta1/machineautoscalers"
+DEFAULT = "/apis/autoscaling.openshift.io/v1/clusterautoscalers/default"
+MACHINE_SETS = "/apis/machine.openshift.io/v1beta1/namespaces/{}/machinesets/{}"
+GPUS, CORES, MEBIBYTES = (f"machine.openshift.io/{name}" for name in ("GPU", "vCPU", "memoryMb"))
+VARIABLE = "verify_gpu_autoscaling"
 GIB = Decimal(2**30)
 
 
-def nodes_ready(cluster_state: ClusterState) -> Finding:
+@dataclass(frozen=True)
+class Coming:
+    """So many more nodes of one kind; `count` is None if nothing is known about them but that they come."""
+
+    words: str
+    count: int | None = None
+    gpus: int = 0
+    cpu: Decimal = Decimal(0)
+    memory: Decimal = Decimal(0)
+
+    def places(self, gpus: int = 0, cpu: str = "0", memory: str = "0") -> int:
+        """Return how many pods that request this find room; the system's own share of a node is not known."""
+        wanted = ((self.gpus, Decimal(gpus)), (self.cpu, quantity(cpu)), (self.memory, quantity(memory)))
+        return (self.count or 0) * min((int(have // want) for have, want in wanted if want), default=0)
+
+
+def coming(facts: ClusterState) -> list[Coming]:
+    """Return the nodes with GPUs that may still be added; empty without an autoscaler."""
+    found = (
+        [Coming(f"{VARIABLE} says that an autoscaler adds nodes with GPUs")] if facts.options.gpu_autoscaling else []
+    )
+    if not facts.api.serves("autoscaling.openshift.io/v1beta1", "machineautoscalers"):
+        return found
+    if facts.api.get(DEFAULT) is None:  # without it the others do nothing
+        return found
+    for one in facts.api.items(AUTOSCALERS):
+        target = one["spec"]["scaleTargetRef"]
+        machines = facts.api.get(MACHINE_SETS.format(one["metadata"]["namespace"], target["name"]))
+        found += [_coming(one, machines)] if machines else []
+    return [each for each in found if each.count is None or (each.count and each.gpus)]
+
+
+def _coming(autoscaler: Json, machines: Json) -> Coming:
+    has = machines["metadata"].get("annotations") or {}
+    most = int(autoscaler["spec"]["maxReplicas"])
+    count = max(0, most - int((machines.get("status") or {}).get("replicas") or 0))
+    gpus = int(has.get(GPUS) or 0)
+    words = f"MachineAutoscaler {autoscaler['metadata']['name']} adds up to {count} nodes with {gpus} GPUs each"
+    return Coming(words, count, gpus, Decimal(has.get(CORES) or 0), Decimal(has.get(MEBIBYTES) or 0) * 2**20)
+
+
+def awaited(what: str, found: list[Coming]) -> Finding:
+    """Return the warning that pods will wait for nodes."""
+    return Finding(
+        "warning",
+        f"{what}; {'; '.join(each.words for each in found)}",
+        "pods are Pending until a machine has started and its GPU driver is installed",
+        "train_unschedulable_timeout and serve_unschedulable_timeout end that wait: 60 s by default, 1200 s in inventory/openshift",
+    )
+
+
+def nodes_ready(facts: ClusterState) -> Finding:
     """There is a node that takes pods, and none has too little disk or memory left."""
-    for node in cluster_state.nodes:
+    for node in facts.nodes:
         for kind, what in (("DiskPressure", "disk"), ("MemoryPressure", "memory")):
             for each in node["status"].get("conditions", []):
                 if each["type"] == kind and each["status"] == "True":
@@ -22,35 +78,35 @@ def nodes_ready(cluster_state: ClusterState) -> Finding:
                         "error",
                         f"node {node['metadata']['name']} has too little {what} left: {each.get('message', kind)}",
                         "it evicts pods",
-                        f"free {what} on it, or take it out of service: {cluster_state.api.kubectl} cordon {node['metadata']['name']}",
+                        f"free {what} on it, or take it out of service: {facts.api.kubectl} cordon {node['metadata']['name']}",
                     )
-    if cluster_state.usable_nodes:
-        return Finding.ok(f"{len(cluster_state.usable_nodes)} of {len(cluster_state.nodes)} take pods of this site")
+    if facts.usable_nodes:
+        return Finding.ok(f"{len(facts.usable_nodes)} of {len(facts.nodes)} take pods of this site")
     return Finding(
         "error",
-        f"none of the {len(cluster_state.nodes)} nodes takes pods of this site",
+        f"none of the {len(facts.nodes)} nodes takes pods of this site",
         "they are not ready, cordoned, tainted, or lack a label of site.nodeSelector",
-        f"{cluster_state.api.kubectl} describe nodes; adjust site.tolerations and site.nodeSelector",
+        f"{facts.api.kubectl} describe nodes; adjust site.tolerations and site.nodeSelector",
     )
 
 
-def gpus(cluster_state: ClusterState) -> Finding:
+def gpus(facts: ClusterState) -> Finding:
     """As many GPUs as training and serving request can be allocated."""
     resources, serve, name = (
-        cluster_state.phase["resources"],
-        cluster_state.phase["serve"],
-        cluster_state.site["gpuResource"],
+        facts.phase["resources"],
+        facts.phase["serve"],
+        facts.site["gpuResource"],
     )
     per_pod = resources["gpus_per_node"]
-    if per_pod and (found := _shared(cluster_state, resources, name)):
+    if per_pod and (found := _shared(facts, resources, name)):
         return found
-    serving = serve["gpus"] if cluster_state.site["serving"] else 0
+    serving = serve["gpus"] if facts.site["serving"] else 0
     if not per_pod and not serving:
         return Finding.skipped("the phase requests none")
-    have = [quantity(node["status"].get("allocatable", {}).get(name)) for node in cluster_state.usable_nodes]
+    have = [quantity(node["status"].get("allocatable", {}).get(name)) for node in facts.usable_nodes]
     pods = sum(int(count // per_pod) for count in have) if per_pod else 0
     enough = (not per_pod or pods >= resources["nodes"]) and (not serving or max(have, default=0) >= serving)
-    more = [] if enough else coming(cluster_state)
+    more = [] if enough else coming(facts)
     if more and _will_do(more, resources["nodes"] - pods, per_pod) and _will_do(more, 1, serving):
         return awaited(f"the nodes that take pods of this site offer {sum(have)} {name}", more)
     if not sum(have) and not more:
@@ -61,7 +117,7 @@ def gpus(cluster_state: ClusterState) -> Finding:
             "the pods would stay Pending",
             f"use a cluster with GPUs (operator installed, site.tolerations right; {VARIABLE}: true where an autoscaler that "
             "cannot be seen in the cluster adds them), or train on the CPU with "
-            f"gpus_per_node 0 and serve.runtime trainlab, as values/local/{cluster_state.phase['name']}.yaml does",
+            f"gpus_per_node 0 and serve.runtime trainlab, as values/local/{facts.phase['name']}.yaml does",
         )
     if per_pod and pods < resources["nodes"]:
         return Finding(
@@ -79,14 +135,14 @@ def gpus(cluster_state: ClusterState) -> Finding:
             "the server would wait forever",
             "lower it",
         )
-    if found := _too_small(cluster_state, name) or (_of_all(cluster_state, name) if serving else None):
+    if found := _too_small(facts, name) or (_of_all(facts, name) if serving else None):
         return found
-    words = {gpus_of(node, name).words for node in cluster_state.usable_nodes if not gpus_of(node, name).own}
+    words = {gpus_of(node, name).words for node in facts.usable_nodes if not gpus_of(node, name).own}
     shares = f" ({', '.join(sorted(words))})" if sum(have) and words else ""
     return Finding.ok(f"{sum(have)} {name}{shares}")
 
 
-def _shared(cluster_state: ClusterState, resources: Json, name: str) -> Finding | None:
+def _shared(facts: ClusterState, resources: Json, name: str) -> Finding | None:
     """Each rank of a job has a physical GPU of its own: NCCL refuses two ranks on one, and shares and slices may be of one.
 
     A pod with one share that no other pod of the job is beside has one; nothing else is certain.
@@ -94,12 +150,12 @@ def _shared(cluster_state: ClusterState, resources: Json, name: str) -> Finding 
     per_pod, pods = resources["gpus_per_node"], resources["nodes"]
     if per_pod * pods == 1:
         return None
-    have = {node["metadata"]["name"]: gpus_of(node, name) for node in cluster_state.usable_nodes}
+    have = {node["metadata"]["name"]: gpus_of(node, name) for node in facts.usable_nodes}
     have = {node: gpus for node, gpus in have.items() if gpus.allocatable}
     shared = {node: gpus for node, gpus in have.items() if not gpus.own}
     if not shared:
         return None
-    alone = cluster_state.site.get("spread") == "required" and per_pod == 1
+    alone = facts.site.get("spread") == "required" and per_pod == 1
     if alone and len(have) >= pods:
         return None
     node, gpus = next(iter(shared.items()))
@@ -118,13 +174,13 @@ def _shared(cluster_state: ClusterState, resources: Json, name: str) -> Finding 
     )
 
 
-def _too_small(cluster_state: ClusterState, name: str) -> Finding | None:
+def _too_small(facts: ClusterState, name: str) -> Finding | None:
     """What `trainlab plan` counts for a rank fits the memory of a GPU, or of its part, on each node that a pod may be sent to."""
-    memory, device = cluster_state.plan.get("memory"), cluster_state.plan.get("device")
-    if not memory or not device or not cluster_state.phase["resources"]["gpus_per_node"]:
+    memory, device = facts.plan.get("memory"), facts.plan.get("device")
+    if not memory or not device or not facts.phase["resources"]["gpus_per_node"]:
         return None
     need, usable = Decimal(memory["total"]), Decimal(device["usable_gib"]) / Decimal(device["reported_gib"])
-    have = {node["metadata"]["name"]: gpus_of(node, name) for node in cluster_state.usable_nodes}
+    have = {node["metadata"]["name"]: gpus_of(node, name) for node in facts.usable_nodes}
     known = {node: gpus for node, gpus in have.items() if gpus.allocatable and gpus.memory}
     small = {node: gpus for node, gpus in known.items() if Decimal(gpus.share) * usable < need}
     if not small:
@@ -145,16 +201,14 @@ def _too_small(cluster_state: ClusterState, name: str) -> Finding | None:
     )
 
 
-def _of_all(cluster_state: ClusterState, name: str) -> Finding | None:
+def _of_all(facts: ClusterState, name: str) -> Finding | None:
     """A server of vLLM takes its part of the whole GPU, in however many shares that is."""
-    shared = [
-        gpus for node in cluster_state.usable_nodes if (gpus := gpus_of(node, name)).allocatable and gpus.replicas > 1
-    ]
-    if not shared or cluster_state.phase["serve"]["runtime"] != "vllm":
+    shared = [gpus for node in facts.usable_nodes if (gpus := gpus_of(node, name)).allocatable and gpus.replicas > 1]
+    if not shared or facts.phase["serve"]["runtime"] != "vllm":
         return None
     return Finding(
         "warning",
-        f"phase.serve.gpus is {cluster_state.phase['serve']['gpus']}, and the nodes offer {shared[0].words}",
+        f"phase.serve.gpus is {facts.phase['serve']['gpus']}, and the nodes offer {shared[0].words}",
         "vLLM takes 90 % of a GPU's memory, also for a share of it, so that nothing else fits beside one server",
         "set platform_gpu_shares to 1, or phase.serve.runtime to trainlab",
     )
@@ -167,34 +221,34 @@ def _will_do(more: list[Coming], pods: int, gpus: int) -> bool:
     return sum(each.places(gpus=gpus) for each in more) >= pods
 
 
-def training_fits(cluster_state: ClusterState) -> Finding:
+def training_fits(facts: ClusterState) -> Finding:
     """All pods of the job find CPU and memory at the same time."""
-    wanted = cluster_state.phase["resources"]
+    wanted = facts.phase["resources"]
     gpus = wanted["gpus_per_node"]
-    return _fits(cluster_state, wanted["nodes"], wanted["cpu"], wanted["memory"], "phase.resources", gpus)
+    return _fits(facts, wanted["nodes"], wanted["cpu"], wanted["memory"], "phase.resources", gpus)
 
 
-def serving_fits(cluster_state: ClusterState) -> Finding:
+def serving_fits(facts: ClusterState) -> Finding:
     """The server finds CPU and memory once training has ended."""
-    if not cluster_state.site["serving"]:
+    if not facts.site["serving"]:
         return Finding.skipped("site.serving is false")
-    wanted = cluster_state.phase["serve"]
-    return _fits(cluster_state, 1, wanted["cpu"], wanted["memory"], "phase.serve", wanted["gpus"])
+    wanted = facts.phase["serve"]
+    return _fits(facts, 1, wanted["cpu"], wanted["memory"], "phase.serve", wanted["gpus"])
 
 
-def _fits(cluster_state: ClusterState, pods: int, cpu: str, memory: str, block: str, gpus: int) -> Finding:
+def _fits(facts: ClusterState, pods: int, cpu: str, memory: str, block: str, gpus: int) -> Finding:
     """Count how many such pods fit into the nodes' free room; pods of this release do not count.
 
     Nodes with GPUs that are to come count for pods with GPUs only.
     """
     places, rooms = 0, []
-    for node in cluster_state.usable_nodes:
-        cores, size = cluster_state.free(node, "cpu"), cluster_state.free(node, "memory")
+    for node in facts.usable_nodes:
+        cores, size = facts.free(node, "cpu"), facts.free(node, "memory")
         places += max(0, int(min(cores // quantity(cpu), size // quantity(memory))))
         rooms.append(f"{node['metadata']['name']} {cores.normalize():f} cores {size / GIB:.1f} GiB")
     if places >= pods:
         return Finding.ok(f"{pods} pods of {cpu} cores, {memory}; room for {places}")
-    more = coming(cluster_state) if gpus else []
+    more = coming(facts) if gpus else []
     if any(each.count is None for each in more) or (
         more and places + sum(each.places(gpus, cpu, memory) for each in more) >= pods
     ):

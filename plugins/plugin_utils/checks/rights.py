@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import shlex
 
-from .. import jobs, projects
-from ..kube import ApiError, Json
+from .. import jobs
+from ..kube import FORBIDDEN, ApiError
 from .cluster_state import ClusterState, Finding
 
-FORBIDDEN = 403
-REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+PROJECTS = "project.openshift.io/v1"
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 """Since Kubernetes 1.28."""
 # what installing the chart and waiting for it need: group, resource, verbs
@@ -55,52 +54,52 @@ Right = tuple[str, str, tuple[str, ...]]
 """API group, resource, verbs."""
 
 
-def namespace_rights(cluster_state: ClusterState) -> Finding:
+def namespace_rights(facts: ClusterState) -> Finding:
     """The user may create, in the namespace, all that a release consists of."""
-    there = _there(cluster_state)
-    if there is not True and cluster_state.api.serves(projects.API, "projectrequests"):
-        if not _may(cluster_state, "", "namespaces", "create", "") and not _may(
-            cluster_state, "", "configmaps", "create", cluster_state.namespace
+    there = _there(facts)
+    if there is not True and facts.api.serves(PROJECTS, "projectrequests"):
+        if not facts.api.may("create", "namespaces", "") and not facts.api.may(
+            "create", "configmaps", "", facts.namespace
         ):
             return Finding.skipped(
-                f"there is no namespace {cluster_state.namespace}: playbooks/workspace.yml requests a Project"
+                f"there is no namespace {facts.namespace}: playbooks/workspace.yml requests a Project"
             )
-    if there is False and not _may(cluster_state, "", "namespaces", "create", ""):
+    if there is False and not facts.api.may("create", "namespaces", ""):
         return Finding(
             "error",
-            f"namespace {cluster_state.namespace} does not exist and this user may not create namespaces",
+            f"namespace {facts.namespace} does not exist and this user may not create namespaces",
             "",
-            f"ask an administrator for it (`kubectl create namespace {cluster_state.namespace}`) or set trainlab_namespace",
+            f"ask an administrator for it (`kubectl create namespace {facts.namespace}`) or set trainlab_namespace",
         )
-    account = cluster_state.site["serviceAccount"]
-    serving = bool(cluster_state.site["serving"])
-    core, operators = wanted(cluster_state)
+    account = facts.site["serviceAccount"]
+    serving = bool(facts.site["serving"])
+    core, operators = wanted(facts)
     missing, custom = [], []
     for group, resource, verbs in (*core, *operators):
         named = f"{resource}.{group}" if group else resource
-        lacking = [verb for verb in verbs if not _may(cluster_state, group, resource, verb, cluster_state.namespace)]
+        lacking = [verb for verb in verbs if not facts.api.may(verb, resource, group, facts.namespace)]
         missing += [f"{verb} {named}" for verb in lacking]
         if lacking and (group, resource, verbs) in operators and named not in custom:
             custom.append(named)
-    path = f"/api/v1/namespaces/{cluster_state.namespace}/serviceaccounts/{account}"
-    if serving and account and there and cluster_state.api.get(path) is None:
+    path = f"/api/v1/namespaces/{facts.namespace}/serviceaccounts/{account}"
+    if serving and account and there and facts.api.get(path) is None:
         return Finding(
             "error",
-            f"site.serviceAccount is {account}, but namespace {cluster_state.namespace} has no such ServiceAccount",
+            f"site.serviceAccount is {account}, but namespace {facts.namespace} has no such ServiceAccount",
             "no model could be promoted",
-            f"`{cluster_state.api.kubectl} -n {cluster_state.namespace} create serviceaccount {account}`, with a Role that may create, "
+            f"`{facts.api.kubectl} -n {facts.namespace} create serviceaccount {account}`, with a Role that may create, "
             "patch, list and delete servingruntimes, and get, create and patch inferenceservices, both of serving.kserve.io, and "
-            "configmaps" + ("; and delete inferenceservices, for phase.serve.hours" if _leased(cluster_state) else ""),
+            "configmaps" + ("; and delete inferenceservices, for phase.serve.hours" if _leased(facts) else ""),
         )
     if not missing:
-        return Finding.ok(f"may install into {cluster_state.namespace}")
-    who = _user(cluster_state)
+        return Finding.ok(f"may install into {facts.namespace}")
+    who = _user(facts)
     return Finding(
         "error",
-        f"in namespace {cluster_state.namespace} this user may not: {', '.join(missing)}",
+        f"in namespace {facts.namespace} this user may not: {', '.join(missing)}",
         "the install would fail halfway",
         f"an administrator runs playbooks/workspace.yml with workspace_users: [{who}], which grants them, or "
-        + " and ".join(f"`{command}`" for command in _grants(cluster_state.namespace, custom, who))
+        + " and ".join(f"`{command}`" for command in _grants(facts.namespace, custom, who))
         + (
             "; or name one that may promote in site.serviceAccount"
             if "create roles.rbac.authorization.k8s.io" in missing
@@ -109,19 +108,19 @@ def namespace_rights(cluster_state: ClusterState) -> Finding:
     )
 
 
-def wanted(cluster_state: ClusterState) -> tuple[list[Right], list[Right]]:
+def wanted(facts: ClusterState) -> tuple[list[Right], list[Right]]:
     """Return the rights that these values need: to kinds of which ClusterRole admin knows, and to those of operators."""
-    site = cluster_state.site
-    core, operators = list[Right](NEEDED), list[Right](TRAINING.get(_training_api(cluster_state), ()))
+    site = facts.site
+    core, operators = list[Right](NEEDED), list[Right](TRAINING.get(_training_api(facts), ()))
     if site["serving"]:
         operators += SERVING
     if site["serving"] and not site["serviceAccount"]:
         core += PROMOTER
-    if _leased(cluster_state):
+    if _leased(facts):
         core.append(LEASE)
         operators += [] if site["serviceAccount"] else [ENDS_LEASE]
     if site["expose"]["enabled"]:
-        routes = cluster_state.api.serves("route.openshift.io/v1", "routes")
+        routes = facts.api.serves("route.openshift.io/v1", "routes")
         core.append(ROUTE if routes else INGRESS)
         core += [ROUTE_HOST] if routes and site["expose"]["host"] else []
     if site["monitoring"]["enabled"]:
@@ -129,16 +128,16 @@ def wanted(cluster_state: ClusterState) -> tuple[list[Right], list[Right]]:
     return core, operators
 
 
-def _leased(cluster_state: ClusterState) -> bool:
+def _leased(facts: ClusterState) -> bool:
     """Tell whether a CronJob will take the served model down."""
-    return bool(cluster_state.site["serving"] and cluster_state.phase["serve"]["hours"])
+    return bool(facts.site["serving"] and facts.phase["serve"]["hours"])
 
 
-def _user(cluster_state: ClusterState) -> str:
+def _user(facts: ClusterState) -> str:
     """Return the name that the API server gives this user; YOU if it does not tell."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
-        return str(cluster_state.api.send("POST", WHO, review)["status"]["userInfo"]["username"])
+        return str(facts.api.send("POST", WHO, review)["status"]["userInfo"]["username"])
     except (ApiError, KeyError):
         return "YOU"
 
@@ -157,34 +156,32 @@ def _grants(namespace: str, custom: list[str], who: str) -> list[str]:
     return grants
 
 
-def _training_api(cluster_state: ClusterState) -> str:
+def _training_api(facts: ClusterState) -> str:
     """Which training API the release will use, as the chart chooses; empty when none is served."""
-    asked = str(cluster_state.site["trainingApi"])
+    asked = str(facts.site["trainingApi"])
     if asked != "auto":
         return asked
-    return next(
-        (name for name, kind in jobs.KINDS.items() if cluster_state.api.serves(kind.group_version, kind.plural)), ""
-    )
+    return next((name for name, kind in jobs.KINDS.items() if facts.api.serves(kind.group_version, kind.plural)), "")
 
 
-def secrets(cluster_state: ClusterState) -> Finding:
+def secrets(facts: ClusterState) -> Finding:
     """Secrets that the site names exist; their values are neither kept nor printed."""
     wanted = (
-        ("site.hfTokenSecret", cluster_state.site["hfTokenSecret"], "token"),
-        ("site.images.pullSecret", cluster_state.site["images"]["pullSecret"], ".dockerconfigjson"),
+        ("site.hfTokenSecret", facts.site["hfTokenSecret"], "token"),
+        ("site.images.pullSecret", facts.site["images"]["pullSecret"], ".dockerconfigjson"),
     )
     seen = []
     for key, name, entry in wanted:
         if not name:
             continue
-        secret = cluster_state.api.get(f"/api/v1/namespaces/{cluster_state.namespace}/secrets/{name}")
+        secret = facts.api.get(f"/api/v1/namespaces/{facts.namespace}/secrets/{name}")
         if secret is None or entry not in secret.get("data", {}):
             what = "has no such Secret" if secret is None else f"has that Secret without key {entry}"
             return Finding(
                 "error",
-                f"{key} is {name}, but namespace {cluster_state.namespace} {what}",
+                f"{key} is {name}, but namespace {facts.namespace} {what}",
                 "the pods could not start",
-                _create(cluster_state.api.kubectl, cluster_state.namespace, name, entry),
+                _create(facts.api.kubectl, facts.namespace, name, entry),
             )
         if not base64.b64decode(secret["data"][entry]).strip():
             return Finding("error", f"{key}: key {entry} of Secret {name} is empty", "", "fill it")
@@ -198,26 +195,11 @@ def _create(kubectl: str, namespace: str, name: str, entry: str) -> str:
     return f"{kubectl} -n {namespace} create secret docker-registry {name} ..., or set the key to ''"
 
 
-def _there(cluster_state: ClusterState) -> bool | None:
+def _there(facts: ClusterState) -> bool | None:
     """Tell whether the namespace exists; None on Forbidden, which is OpenShift's answer also for one that does not exist."""
     try:
-        return cluster_state.there is not None
+        return facts.there is not None
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
         return None
-
-
-def _may(cluster_state: ClusterState, group: str, resource: str, verb: str, namespace: str) -> bool:
-    name, _slash, part = resource.partition("/")
-    wanted: Json = {"group": group, "resource": name, "subresource": part, "verb": verb, "namespace": namespace}
-    answer = cluster_state.api.send(
-        "POST",
-        REVIEW,
-        {
-            "kind": "SelfSubjectAccessReview",
-            "apiVersion": "authorization.k8s.io/v1",
-            "spec": {"resourceAttributes": wanted},
-        },
-    )
-    return bool(answer.get("status", {}).get("allowed"))

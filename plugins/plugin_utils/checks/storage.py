@@ -20,15 +20,15 @@ BLOCK_ONLY = {
 }
 
 
-def classes(cluster_state: ClusterState) -> Finding:
+def classes(facts: ClusterState) -> Finding:
     """The StorageClass of each claim exists and can be mounted by all pods."""
     known: dict[str, Json] = {
-        each["metadata"]["name"]: each for each in cluster_state.api.items("/apis/storage.k8s.io/v1/storageclasses")
+        each["metadata"]["name"]: each for each in facts.api.items("/apis/storage.k8s.io/v1/storageclasses")
     }
     used = []
-    for volume in cluster_state.claims:
-        wanted = cluster_state.site["storage"][volume]
-        if wanted.get("existing") or cluster_state.claim(volume):
+    for volume in facts.claims:
+        wanted = facts.site["storage"][volume]
+        if wanted.get("existing") or facts.claim(volume):
             continue
         key = f"site.storage.{volume}"
         name = wanted["storageClass"] or _default(known)
@@ -42,37 +42,9 @@ def classes(cluster_state: ClusterState) -> Finding:
             )
         if wanted["accessMode"] == "ReadWriteMany" and _block_only(known[name]):
             what = f"{key}: StorageClass {name} ({known[name]['provisioner']}) does not offer ReadWriteMany"
-            return Finding("error", what, *_one_node(key, cluster_state.phase["resources"]["nodes"]))
+            return Finding("error", what, *_one_node(key, facts.phase["resources"]["nodes"]))
         used.append(f"{volume}: {name} {wanted['accessMode']}")
     return Finding.ok("; ".join(used) or "the claims are there")
-
-
-def existing_claims(cluster_state: ClusterState) -> Finding:
-    """Claims created beforehand exist and have the access mode that the site requests."""
-    found = []
-    for volume in cluster_state.claims:
-        wanted, claim = cluster_state.site["storage"][volume], cluster_state.claim(volume)
-        name = cluster_state.claims[volume]
-        if claim is None:
-            if wanted.get("existing"):
-                return Finding(
-                    "error",
-                    f"site.storage.{volume}.existing: namespace {cluster_state.namespace} has no claim {name}",
-                    "the pods would wait for it",
-                    "create it, or set existing to '' so that the release creates one",
-                )
-            continue
-        modes = claim["spec"].get("accessModes", [])
-        if wanted["accessMode"] not in modes and cluster_state.phase["resources"]["nodes"] > 1:
-            return Finding(
-                "error",
-                f"claim {name} has access mode {', '.join(modes)}, site.storage.{volume}.accessMode asks for "
-                f"{wanted['accessMode']}",
-                "a claim's access mode cannot be changed",
-                f"delete the claim (its data is lost) or set site.storage.{volume}.existing to another one",
-            )
-        found.append(name)
-    return Finding.ok(", ".join(dict.fromkeys(found))) if found else Finding.skipped("none yet")
 
 
 def _one_node(key: str, nodes: int) -> tuple[str, str]:
