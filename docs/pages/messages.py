@@ -120,6 +120,19 @@ def of_plan() -> list[tuple[str, str, str, str]]:
     return list(dict.fromkeys(rows))
 
 
+def of_chart() -> list[tuple[str, str]]:
+    """Return (message, remedy) of what the chart refuses about a cluster and values, as its templates print it."""
+    templates = ROOT / "charts" / "trainjob" / "templates"
+    printed = re.compile(r'(?:print|fail) (?:\(printf )?"((?:[^"\\]|\\.){20,})"')
+    says = [
+        tidy(re.sub(r"%[a-z]", GAP, said))
+        for file in sorted(templates.rglob("*.tpl"))
+        for said in printed.findall(file.read_text(encoding="utf-8"))
+    ]
+    parts = [said.rsplit("; ", 1) for said in dict.fromkeys(says) if re.search(r"\w{3}.*; ", said)]
+    return [(message, remedy) for message, remedy in parts]
+
+
 def of_machines() -> list[tuple[str, str]]:
     """Return (machine, message) of the cases that end with one."""
     return [
@@ -209,6 +222,12 @@ What the check of the machine refuses, before anything is created:
 ## `trainlab plan`
 
 {table(("finding", "message", "remedy", "keys"), of_plan())}
+
+## The chart: `helm install`, row `release` of `playbooks/verify.yml`
+
+All that is wrong is one failure, a line each, with the rules between keys (`trainlab check` says the same).
+
+{table(("message", "remedy"), of_chart())}
 
 ## The cluster: `playbooks/verify.yml`
 
