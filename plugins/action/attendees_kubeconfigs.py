@@ -113,10 +113,10 @@ def claims(token: str) -> Json:
     """Return the claims of a token, unverified; {} for anything that is not a token."""
     try:
         part = token.split(".")[1]
-        found: Any = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        result: Any = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except (IndexError, ValueError, binascii.Error):
         return {}
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 def token_in(file: Path) -> str:

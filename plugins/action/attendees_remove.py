@@ -36,7 +36,7 @@ class ActionModule(ClusterAction):
         """Delete and wait; return (line, attendee) for each object."""
         spaces = self._list("v1", "Namespace", names)
         beside = [one for kind in BESIDE for one in self._list(*kind, names)]
-        left = {_name(one) for one in self._list("v1", "Namespace", [])} - {_name(one) for one in spaces}
+        left = {_name(one) for one in self._list("v1", "Namespace", [])} - {_name(space) for space in spaces}
         shared = [] if left else [one for kind in SHARED for one in self._list(*kind, [])]
         # volumes after the claims that use them, and those are in the namespaces
         rounds = [spaces, [*beside, *shared]]
@@ -44,7 +44,7 @@ class ActionModule(ClusterAction):
             lines = StatusLines()
             for things in rounds:
                 remove(self.api, things, timeout, POLL_SECONDS, lines)
-        return [(title(one), _name(one)) for things in rounds for one in things]
+        return [(title(thing), _name(thing)) for things in rounds for thing in things]
 
     def _list(self, api_version: str, kind: str, names: list[str]) -> list[Json]:
         path = self.api.path(api_version, kind)

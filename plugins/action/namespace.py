@@ -44,7 +44,7 @@ class ActionModule(ClusterAction):
         else:
             self._request(notes)
             changed, how, ours = True, "project", True
-        may_not = [one for one in args["makes"] if not self._may_make(one)]
+        may_not = [arg for arg in args["makes"] if not self._may_make(arg)]
         return {"changed": changed, "ours": ours, "how": how, "may_not": may_not, "notes": notes}
 
     def _look(self) -> Json | None:

@@ -50,14 +50,14 @@ class ActionModule(ClusterAction):
         there = self._there(documents, args["prune"])
         left = self._unnamed(documents, there) if self._namespace or args["prune"] else []
         lines = self._all(documents, there) + self._remove(left)
-        found = {"changed": bool(lines), "objects": lines, "drift": [], "requests": self.api.requests, "nodes": 0}
+        result = {"changed": bool(lines), "objects": lines, "drift": [], "requests": self.api.requests, "nodes": 0}
         for name in [_key(each)[2] for each in documents if each["kind"] == "DaemonSet"]:
             if args["pull_timeout"] and not self.check:
                 try:
-                    found["nodes"] = self._pulled(name, args["pull_timeout"])
+                    result["nodes"] = self._pulled(name, args["pull_timeout"])
                 except (ApiError, Unreachable) as error:
                     raise failure(error, f"pulling images by DaemonSet {self._namespace}/{name}") from error
-        return found
+        return result
 
     def _pulled(self, name: str, timeout: float) -> int:
         """Wait until each node that a DaemonSet targets has the images of its pods, which a running one has; return their number."""
@@ -138,9 +138,9 @@ class ActionModule(ClusterAction):
                 if (api_version, kind) not in kinds:
                     continue
                 raise _not_served(api_version, kind)
-            for one in self._items(path, (api_version, kind) in kinds):
-                typed = one | {"apiVersion": api_version, "kind": kind}
-                if self._owned(one):
+            for item in self._items(path, (api_version, kind) in kinds):
+                typed = item | {"apiVersion": api_version, "kind": kind}
+                if self._owned(item):
                     there[_key(typed)] = typed
                 elif _key(typed) in wanted:
                     foreign.append(title(typed))
@@ -251,8 +251,8 @@ def _key(document: Json) -> tuple[str, str, str]:
 
 def _attendees(things: Iterable[Json]) -> dict[str, str]:
     """Return the attendee of each Namespace that is one's."""
-    spaces = [one["metadata"] for one in things if one["kind"] == "Namespace"]
-    return {one["name"]: name for one in spaces if (name := (one.get("labels") or {}).get(labels.ATTENDEE))}
+    spaces = [thing["metadata"] for thing in things if thing["kind"] == "Namespace"]
+    return {space["name"]: name for space in spaces if (name := (space.get("labels") or {}).get(labels.ATTENDEE))}
 
 
 def _space(one: Json, known: dict[str, str]) -> str:

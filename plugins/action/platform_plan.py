@@ -160,8 +160,8 @@ def _manifest(api: PlatformApi, package: str, source: str) -> Json | None:
     path = api.path("packages.operators.coreos.com/v1", "PackageManifest", MARKETPLACE)
     if path is None:
         return None
-    found = api.get(f"{path}/{package}")
-    if found is None or found["status"].get("catalogSource") == source:
-        return found
+    result = api.get(f"{path}/{package}")
+    if result is None or result["status"].get("catalogSource") == source:
+        return result
     same = api.items(path, selector=f"catalog={source}")
     return next((one for one in same if one["metadata"]["name"] == package), None)

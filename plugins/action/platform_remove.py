@@ -51,16 +51,16 @@ class Losses:
 
     def add(self, entry: Json, spaces: set[str], things: list[Json]) -> None:
         """Add those of an operator, except in `spaces`, where they are its own; `things` have apiVersion and kind."""
-        made = {(one["kind"], one["name"]) for one in entry.get("leftovers", [])}
-        for one in things:
-            metadata = one["metadata"]
-            own = (one["kind"], metadata["name"]) in made or metadata.get("namespace") in spaces or ours(one)
+        made = {(leftover["kind"], leftover["name"]) for leftover in entry.get("leftovers", [])}
+        for thing in things:
+            metadata = thing["metadata"]
+            own = (thing["kind"], metadata["name"]) in made or metadata.get("namespace") in spaces or ours(thing)
             if (
                 not own
                 and not metadata.get("deletionTimestamp")
                 and not set(PART_OF) & set(metadata.get("labels") or {})
             ):
-                self._found[metadata["uid"]] = one
+                self._found[metadata["uid"]] = thing
 
     def things(self) -> list[Json]:
         """Return what people made, without what goes as another object's property."""
@@ -76,9 +76,9 @@ class Losses:
         """Return how many of each kind, some of their names, and how to see them all; empty when nothing is lost."""
         things = self.things()
         kinds: dict[str, list[str]] = {}
-        for one in things:
-            metadata = one["metadata"]
-            kinds.setdefault(one["kind"], []).append(
+        for thing in things:
+            metadata = thing["metadata"]
+            kinds.setdefault(thing["kind"], []).append(
                 "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
             )
         counted = "; ".join(
@@ -117,10 +117,10 @@ class ActionModule(ClusterAction):
         self._ask(entries, remove_data)
         self._refuse_queue_in_use()
         # while the components are there, which remove their finalizers
-        parts = [one for each in entries for crd in self._made(*each[:2]) for one in self._instances(crd)]
-        self._delete([one for one in parts if not set(PART_OF) & set(one["metadata"].get("labels") or {})])
+        parts = [instance for each in entries for crd in self._made(*each[:2]) for instance in self._instances(crd)]
+        self._delete([part for part in parts if not set(PART_OF) & set(part["metadata"].get("labels") or {})])
         # Kueue, which has to be there until the objects of its kinds are gone
-        later = {(one["kind"], one["name"]) for each in entries for one in each[0].get("leftovers", [])}
+        later = {(leftover["kind"], leftover["name"]) for each in entries for leftover in each[0].get("leftovers", [])}
         for name in reversed(list(resources)):
             entry = resources[name]
             own = self._list(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}")
@@ -165,9 +165,11 @@ class ActionModule(ClusterAction):
 
     def _look_at(self, losses: Losses, entry: Json, subscription: Json | None, record: str) -> None:
         """Add what people have of an operator's kinds, in its namespaces, and on its storage."""
-        spaces = {one["metadata"]["name"] for one in self._spaces(entry)}
+        spaces = {space["metadata"]["name"] for space in self._spaces(entry)}
         losses.add(
-            entry, spaces, [one for crd in self._crds(entry, subscription, record) for one in self._instances(crd)]
+            entry,
+            spaces,
+            [instance for crd in self._crds(entry, subscription, record) for instance in self._instances(crd)],
         )
         for name in spaces if entry.get("namespace_label") else ():
             for kind in KINDS:
@@ -179,7 +181,7 @@ class ActionModule(ClusterAction):
                 if one["provisioner"].startswith(entry["provisioner"])
             }
             claims = self._list("v1", "PersistentVolumeClaim") if classes else []
-            stored = [one for one in claims if one["spec"].get("storageClassName") in classes]
+            stored = [claim for claim in claims if claim["spec"].get("storageClassName") in classes]
             losses.add(entry, set(), [one for one in stored if one["metadata"]["namespace"] not in spaces])
 
     def _crds(self, entry: Json, subscription: Json | None, record: str) -> list[Json]:
@@ -188,7 +190,7 @@ class ActionModule(ClusterAction):
         crds = self._list(CRD_API, CRD_KIND, selector=_component(entry["package"], namespace))
         groups = set(entry.get("api_groups", [])) - set(record.split(","))
         others = [one for one in self._list(CRD_API, CRD_KIND) if one["spec"]["group"] in groups] if groups else []
-        return list({one["metadata"]["name"]: one for one in crds + others + self._made(entry, subscription)}.values())
+        return list({crd["metadata"]["name"]: crd for crd in crds + others + self._made(entry, subscription)}.values())
 
     def _made(self, entry: Json, subscription: Json | None) -> list[Json]:
         """CustomResourceDefinitions that the operator made for its components; it labels those that were there before, too."""
@@ -201,9 +203,14 @@ class ActionModule(ClusterAction):
         namespace = subscription["metadata"]["namespace"] if subscription else entry["namespace"]
         component = _component(entry["package"], namespace)
         crds = self._crds(entry, subscription, record)
-        made = {(one["kind"], one["name"]) for one in entry.get("leftovers", [])}  # an operator may make them again
+        made = {
+            (leftover["kind"], leftover["name"]) for leftover in entry.get("leftovers", [])
+        }  # an operator may make them again
         things = [
-            one for crd in crds for one in self._instances(crd) if (one["kind"], one["metadata"]["name"]) not in made
+            instance
+            for crd in crds
+            for instance in self._instances(crd)
+            if (instance["kind"], instance["metadata"]["name"]) not in made
         ]
         parts = {one["metadata"]["name"] for one in self._made(entry, subscription)}
         operands = {
@@ -212,9 +219,9 @@ class ActionModule(ClusterAction):
             if crd["spec"]["group"] in entry.get("api_groups", []) or crd["metadata"]["name"] in parts
         } | set(entry.get("before_leftovers", []))
         # all of them while somebody is there who removes their finalizers: those of an operand before the operand itself
-        self._delete([one for one in things if one["kind"] in operands])
+        self._delete([thing for thing in things if thing["kind"] in operands])
         self._leftovers(entry)
-        self._delete([one for one in things if one["kind"] not in operands])
+        self._delete([thing for thing in things if thing["kind"] not in operands])
         installed = ((subscription or {}).get("status") or {}).get("installedCSV")
         versions = [
             one
@@ -228,10 +235,10 @@ class ActionModule(ClusterAction):
         self._delete([one for one in self._list(GROUPS, "OperatorGroup", namespace) if ours(one)])
 
     def _leftovers(self, entry: Json) -> None:
-        for one in entry.get("leftovers", []):
-            made = self.api.look(one["apiVersion"], one["kind"], one["name"])
+        for leftover in entry.get("leftovers", []):
+            made = self.api.look(leftover["apiVersion"], leftover["kind"], leftover["name"])
             if made is not None:
-                self._delete([self._typed(made, one["apiVersion"], one["kind"])])
+                self._delete([self._typed(made, leftover["apiVersion"], leftover["kind"])])
 
     def _spaces(self, entry: Json) -> list[Json]:
         """The operator's namespace if it is ours, and those that the operator created."""
@@ -258,7 +265,7 @@ class ActionModule(ClusterAction):
 
     def _delete(self, things: list[Json]) -> None:
         """Delete all of them at once and wait until each is gone."""
-        self._removed += [title(one) for one in things]
+        self._removed += [title(thing) for thing in things]
         if not self.check:
             remove(self.api, things, self._timeout, self._poll, self._lines)
 
@@ -277,14 +284,14 @@ def _component(package: str, namespace: str) -> str:
 
 def in_use(flavors: list[Json], queues: list[Json], workloads: list[Json]) -> str:
     """Name what still uses a ClusterQueue or ResourceFlavor of ours: other ClusterQueues, and jobs that have its quota."""
-    mine = {one["metadata"]["name"] for one in flavors if ours(one)}
-    names = {one["metadata"]["name"] for one in queues if ours(one)}
-    users = [title(one) for one in queues if not ours(one) and mine & _flavors(one)]
-    for one in workloads:
-        status = one.get("status") or {}
+    mine = {flavor["metadata"]["name"] for flavor in flavors if ours(flavor)}
+    names = {queue["metadata"]["name"] for queue in queues if ours(queue)}
+    users = [title(queue) for queue in queues if not ours(queue) and mine & _flavors(queue)]
+    for workload in workloads:
+        status = workload.get("status") or {}
         ended = any(each["type"] == "Finished" and each["status"] == "True" for each in status.get("conditions") or [])
         if (status.get("admission") or {}).get("clusterQueue") in names and not ended:
-            users.append(title(one))
+            users.append(title(workload))
     return ", ".join(users[:SHOWN]) + (f" and {len(users) - SHOWN} more" if len(users) > SHOWN else "")
 
 

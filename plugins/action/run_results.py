@@ -46,12 +46,12 @@ def unpacked(text: str, run: str) -> dict[str, bytes]:
     """Return the files of the archive in a pod's log; AnsibleActionFail when it holds none."""
     try:
         with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text, validate=False)), mode="r:gz") as archive:
-            found = {}
+            result = {}
             for member in archive.getmembers():
                 content = archive.extractfile(member)
                 if content is not None:
-                    found[Path(member.name).name] = content.read()
-            return found
+                    result[Path(member.name).name] = content.read()
+            return result
     except (binascii.Error, tarfile.TarError, EOFError, OSError) as error:
         raise AnsibleActionFail(f"run {run} could not be read from its volume ({error}): {text[-500:]}") from error
 
@@ -80,10 +80,10 @@ def _json(file: Path) -> Json:
     if not file.is_file():
         return {}
     try:
-        found: Json = json.loads(file.read_text(encoding="utf-8"))
+        result: Json = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise AnsibleActionFail(f"{file}: not JSON ({error}); remove the file and run playbooks/report.yml") from error
-    return found
+    return result
 
 
 def _read(api: Api, args: Json) -> str:

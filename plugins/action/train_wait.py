@@ -53,9 +53,9 @@ class ActionModule(DocumentedAction):
                     raise AnsibleActionFail(_missing(api, args))
                 continue
             kind, thing = job
-            found = retries.ask(lambda kind=kind, thing=thing: self._look(api, kind, thing, args, lines, follower))
-            if found or self.check:
-                return found or {"run": jobs.run_of(thing), "kind": kind.kind, "state": "running"}
+            result = retries.ask(lambda kind=kind, thing=thing: self._look(api, kind, thing, args, lines, follower))
+            if result or self.check:
+                return result or {"run": jobs.run_of(thing), "kind": kind.kind, "state": "running"}
         raise AssertionError("polls() ends with an error")
 
     def _look(

@@ -93,8 +93,8 @@ def shares_of(policy: Json) -> int | None:
     name = (plugin.get("config") or {}).get("name") or ""
     if not name:
         return 1
-    found = re.fullmatch(CONFIG.format(r"(\d+)"), name)
-    return int(found.group(1)) if found else None
+    match = re.fullmatch(CONFIG.format(r"(\d+)"), name)
+    return int(match.group(1)) if match else None
 
 
 def _number(text: object, otherwise: int = 1) -> int:

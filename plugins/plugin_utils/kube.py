@@ -129,8 +129,8 @@ class Api:
         """Return the objects of a list; empty also when the API serves no such kind."""
         if selector:
             query["labelSelector"] = selector
-        found: list[Json] = (self.get(path, **query) or {}).get("items", [])
-        return found
+        result: list[Json] = (self.get(path, **query) or {}).get("items", [])
+        return result
 
     def serves(self, group_version: str, resource: str) -> bool:
         """Tell whether the API server offers this resource, e.g. `kubeflow.org/v1`, `pytorchjobs`."""

@@ -65,7 +65,7 @@ def status_of(*keys: str) -> Callable[[Json], Json]:
 def node(thing: Json) -> Json:
     """Labels, what pods can get, conditions and versions; neither addresses nor the ids of a machine."""
     status = thing.get("status") or {}
-    said = [{key: one.get(key) for key in SPOKEN} for one in status.get("conditions") or []]
+    said = [{key: condition.get(key) for key in SPOKEN} for condition in status.get("conditions") or []]
     info = status.get("nodeInfo") or {}
     told = {"allocatable": status.get("allocatable") or {}, "conditions": said}
     told["nodeInfo"] = {key: info[key] for key in RUNTIME if key in info}
@@ -97,7 +97,11 @@ def missing(thing: Json) -> Json:
     """Phase of a ClusterServiceVersion, and which of its requirements are not met."""
     status = thing.get("status") or {}
     told = {key: status[key] for key in ("phase", "reason", "message") if key in status}
-    unmet = [one for one in status.get("requirementStatus") or [] if one.get("status") not in ("Present", "Created")]
+    unmet = [
+        requirementStatu
+        for requirementStatu in status.get("requirementStatus") or []
+        if requirementStatu.get("status") not in ("Present", "Created")
+    ]
     if unmet:
         told["requirementStatus"] = [{key: one.get(key, "") for key in REQUIREMENT} for one in unmet]
     return {"status": told}
@@ -161,7 +165,7 @@ class Observer:
         yield Source(OLM, CSV, "olm", missing, query=own, keep=here)
         yield Source(OLM, "CatalogSource", "olm", status_of("connectionState", "message", "reason"))
         crds = tuple(one["crd"] for one in self.table.values() if one.get("crd"))
-        crds += tuple(one["name"] for one in [*self._brings.values(), *self._others] if one["kind"] == CRD)
+        crds += tuple(bring["name"] for bring in [*self._brings.values(), *self._others] if bring["kind"] == CRD)
         yield Source("apiextensions.k8s.io/v1", CRD, "crds", status_of("conditions"), names=tuple(dict.fromkeys(crds)))
         for name, one in [*self._resources.items(), *self._brings.items()]:
             if one["kind"] != CRD:
@@ -169,7 +173,7 @@ class Observer:
                 spaces = (one["namespace"],) if one["kind"] == "Deployment" else ("",)
                 yield Source(one["apiVersion"], one["kind"], name, everything, spaces, named)
         made = {
-            one["kind"] for one in self._resources.values()
+            resource["kind"] for resource in self._resources.values()
         }  # Kueue, which the role makes where OpenShift AI does not
         for name, each in self.table.items():
             for one in each.get("leftovers", []):
@@ -232,16 +236,16 @@ class Observer:
 
     def verdicts(self) -> dict[str, Verdict]:
         """Return what the roles would make of the last pass, by what they wait for."""
-        found = {f"operator {one['title']}": self._operator(one) for one in self.table.values()}
+        result = {f"operator {one['title']}": self._operator(one) for one in self.table.values()}
         nodes = self.objects.get("Node", [])
-        for name, one in [*self._resources.items(), *self._brings.items(), *(("", each) for each in self._others)]:
-            thing = self._named(one["kind"], one["name"])
-            ready = one.get("ready") or {}
+        for name, resource in [*self._resources.items(), *self._brings.items(), *(("", each) for each in self._others)]:
+            thing = self._named(resource["kind"], resource["name"])
+            ready = resource.get("ready") or {}
             if ready.get("observed"):  # as the role has it: what an older operator said is of before the upgrade
                 status = self.subscription(self.table[name]).get("status") or {}
                 ready = ready | {"said_by": str(status.get("installedCSV") or "")}
-            found[one["title"]] = judge_gpus(thing, nodes) if ready.get("gpus") else judge(thing, ready)
-        return found | workload_verdicts(self.objects)
+            result[resource["title"]] = judge_gpus(thing, nodes) if ready.get("gpus") else judge(thing, ready)
+        return result | workload_verdicts(self.objects)
 
     def _operator(self, one: Json) -> Verdict:
         """Judge an operator as the role does; which version an inventory expects is not known here."""
@@ -303,30 +307,30 @@ def images(pods: list[Json]) -> dict[str, Any]:
     """Return the digest that each image had on the nodes, by its name in the pods."""
     found: dict[str, set[str]] = {}
     for each in pods:
-        for one in containers(each):
-            if one.get("imageID"):
-                found.setdefault(str(one.get("image")), set()).add(str(one["imageID"]))
+        for container in containers(each):
+            if container.get("imageID"):
+                found.setdefault(str(container.get("image")), set()).add(str(container["imageID"]))
     return {name: sorted(ids) for name, ids in sorted(found.items())}
 
 
 def workload_verdicts(objects: dict[str, list[Json]]) -> dict[str, Verdict]:
     """Return the verdicts by title, of the objects by kind: builds, prepull, jobs and their pods, promotions, servers."""
-    found: dict[str, Verdict] = {}
+    result: dict[str, Verdict] = {}
     for title, build in _each(objects, "Build"):
         state = READY if builds.phase(build) == builds.COMPLETE else WAITING
-        found[title] = Verdict(FAILED if builds.phase(build) in builds.FAILED else state, builds.says(build))
+        result[title] = Verdict(FAILED if builds.phase(build) in builds.FAILED else state, builds.says(build))
     for title, daemons in _each(objects, "DaemonSet"):
         wanted, ready = pulled(daemons)
-        found[title] = Verdict(READY if ready == wanted else WAITING, f"images on {ready or 0} of {wanted} nodes")
+        result[title] = Verdict(READY if ready == wanted else WAITING, f"images on {ready or 0} of {wanted} nodes")
     for kind in (*jobs.KINDS.values(), jobs.BATCH):
         for title, job in _each(objects, kind.kind):
             word, message = jobs.outcome(kind, job)
-            found[title] = Verdict(WORDS.get(word, WAITING), f"{word}: {message}" if message else word)
+            result[title] = Verdict(WORDS.get(word, WAITING), f"{word}: {message}" if message else word)
             if kind != jobs.BATCH:
-                found[f"pods of {title}"] = _scheduled(kind, job, objects.get("Pod", []))
+                result[f"pods of {title}"] = _scheduled(kind, job, objects.get("Pod", []))
     for title, service in _each(objects, "InferenceService"):
-        found[title] = judge(service, {"condition": "Ready"})
-    return found
+        result[title] = judge(service, {"condition": "Ready"})
+    return result
 
 
 def _each(objects: dict[str, list[Json]], kind: str) -> Iterator[tuple[str, Json]]:

@@ -28,8 +28,8 @@ COMPONENT = "operators.coreos.com/"
 @cache
 def releases() -> dict[str, dict[str, Any]]:
     """Return the table; the file documents its keys."""
-    found: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    return found
+    result: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return result
 
 
 def span(release: str) -> str:
@@ -128,8 +128,8 @@ def choice(wanted: Wanted, name: str) -> tuple[str, str, str]:
 
 def release_of(csv: str) -> str:
     """Return `3.4` of `rhods-operator.3.4.3` or `rhods-operator.v3.4.3`; empty when there is no version in it."""
-    found = re.search(r"\.v?(\d+\.\d+)\.", f"{csv}.")
-    return found.group(1) if found else ""
+    match = re.search(r"\.v?(\d+\.\d+)\.", f"{csv}.")
+    return match.group(1) if match else ""
 
 
 def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list[str]) -> Json:
@@ -295,28 +295,28 @@ def documents(wanted: Wanted, plan: list[Json]) -> list[Json]:
     """Return Namespaces, then OperatorGroups, then Subscriptions of all operators that are ours to install."""
     ours = [one for one in plan if one["state"] in ("new", "ours")]
     namespaces = {
-        one["namespace"]: {
+        our["namespace"]: {
             "apiVersion": "v1",
             "kind": "Namespace",
             "metadata": {
-                "name": one["namespace"],
+                "name": our["namespace"],
                 "labels": {"openshift.io/cluster-monitoring": "true"},
-                "annotations": {labels.SERVED_BEFORE: one["record"]},
+                "annotations": {labels.SERVED_BEFORE: our["record"]},
             },
         }
-        for one in ours
+        for our in ours
     }
     groups = [
         {
             "apiVersion": "operators.coreos.com/v1",
             "kind": "OperatorGroup",
-            "metadata": {"name": one["namespace"], "namespace": one["namespace"]},
-            "spec": {"targetNamespaces": [one["namespace"]]} if one["group"] == OWN else {},
+            "metadata": {"name": our["namespace"], "namespace": our["namespace"]},
+            "spec": {"targetNamespaces": [our["namespace"]]} if our["group"] == OWN else {},
         }
-        for one in ours
-        if one.get("group")
+        for our in ours
+        if our.get("group")
     ]
-    return [*namespaces.values(), *groups, *(_subscription(wanted, one) for one in ours)]
+    return [*namespaces.values(), *groups, *(_subscription(wanted, our) for our in ours)]
 
 
 def _subscription(wanted: Wanted, one: Json) -> Json:

@@ -162,14 +162,14 @@ def borrowed(cluster: Cluster) -> None:
 def beside_ada(cluster: Cluster, made: set[str]) -> dict[str, tuple[str, str]]:
     """Return uid and resourceVersion of what the play made for the others, or for all: one that changes was written."""
     kinds = {tuple(each.split(" ")[:2]) for each in made}
-    found = {}
+    result = {}
     for api_version, kind in sorted(kinds):
         for one in cluster.client.items(api_version, kind, labelSelector="trainlab.dev/owner=attendees"):
             metadata = one["metadata"]
             key = f"{kind} {metadata.get('namespace', '')}/{metadata['name']}"
             if "trainlab-ada" not in key:
-                found[key] = (metadata["uid"], metadata["resourceVersion"])
-    return found
+                result[key] = (metadata["uid"], metadata["resourceVersion"])
+    return result
 
 
 ABOUT_ONESELF = {

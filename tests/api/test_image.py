@@ -215,8 +215,8 @@ def test_no_registry_and_no_openshift(cluster: Cluster, builder: builds.Builder)
     error = cluster.playbook("image", **given(builder)).error
     assert "image registry is Removed or has no storage" in error
     assert builder.started == 0
-    for one in builds.definitions():
-        cluster.client.delete(one)
+    for definition in builds.definitions():
+        cluster.client.delete(definition)
     error = cluster.playbook("image", **given(builder)).error
     assert "does not serve build.openshift.io/v1" in error
 
@@ -246,7 +246,7 @@ def test_undo(cluster: Cluster, builder: builds.Builder) -> None:
     assert cluster.client.look("v1", "ConfigMap", "trainlab-trainer-source", "demo") is None
     assert [each["metadata"]["name"] for each in cluster.client.items(builds.IMAGE, "ImageStream")] == ["others"]
     assert cluster.client.look("rbac.authorization.k8s.io/v1", "RoleBinding", "trainlab-trainer-pull", "demo") is None
-    for one in builds.definitions():
-        cluster.client.delete(one)
+    for definition in builds.definitions():
+        cluster.client.delete(definition)
     again = cluster.playbook("ocp4_workload", **wanted)
     assert (again.code, again.changed) == (0, 0), again.text

@@ -90,8 +90,8 @@ def test_from_bare_to_ready_and_back(cluster: Cluster, tmp_path: Path) -> None:
 def documented(words: str) -> str:
     """The one command of docs/operate that says this."""
     pages = "\n".join(path.read_text("utf-8") for path in sorted((REPO / "docs/operate").glob("*.md")))
-    (found,) = re.findall(rf"^(oc .*{words}.*)$", pages, re.MULTILINE)
-    return str(found)
+    (match,) = re.findall(rf"^(oc .*{words}.*)$", pages, re.MULTILINE)
+    return str(match)
 
 
 def workbench(cluster: Cluster, there: bool = True) -> None:
@@ -271,9 +271,9 @@ def test_an_operator_of_somebody_else_is_used_and_told_and_left(cluster: Cluster
 
 
 def _subscription(cluster: Cluster, name: str, namespace: str) -> dict[str, Any]:
-    found = cluster.client.look("operators.coreos.com/v1alpha1", "Subscription", name, namespace)
-    assert found
-    return found
+    result = cluster.client.look("operators.coreos.com/v1alpha1", "Subscription", name, namespace)
+    assert result
+    return result
 
 
 MONITORING: dict[str, Any] = {
@@ -424,9 +424,9 @@ def test_from_a_release_and_a_channel_to_the_next(cluster: Cluster, tmp_path: Pa
 
 def release(cluster: Cluster) -> tuple[str, str]:
     """Phase of the DataScienceCluster, and the version of the operator that reported it."""
-    found = cluster.client.look(f"{DSC}/v2", "DataScienceCluster", "default-dsc")
-    assert found
-    return found["status"]["phase"], found["status"]["release"]["version"]
+    result = cluster.client.look(f"{DSC}/v2", "DataScienceCluster", "default-dsc")
+    assert result
+    return result["status"]["phase"], result["status"]["release"]["version"]
 
 
 WRONG: list[tuple[str, dict[str, Any], list[str]]] = [

@@ -83,7 +83,7 @@ def test_what_began_badly_is_repaired_by_another_run(
     assert made.code == 0, made.text
     if kind == "PyTorchJob":
         killed_helm(cluster, tmp_path)
-    first = {one["metadata"]["uid"] for one in claims(cluster)}
+    first = {claim["metadata"]["uid"] for claim in claims(cluster)}
 
     def jobs() -> set[str]:
         found = cluster.client.items(group, kind, SPACE) + cluster.client.items("batch/v1", "Job", SPACE)
@@ -98,7 +98,7 @@ def test_what_began_badly_is_repaired_by_another_run(
         repaired = cluster.playbook("train", **here)
         assert repaired.code == 0 and repaired.changed, repaired.text
         assert len(jobs()) == 2 and not jobs() & failed
-        assert first <= {one["metadata"]["uid"] for one in claims(cluster)}
+        assert first <= {claim["metadata"]["uid"] for claim in claims(cluster)}
         again = cluster.playbook("train", **here)
         assert (again.code, again.changed) == (0, 0), again.text
         other = here | {"trainlab_phase_overrides": {"seed": 7}}

@@ -37,12 +37,12 @@ def test_the_commands_that_it_prints_give_the_rights(cluster: Cluster, tmp_path:
     def rights() -> dict[str, str]:
         cluster.playbook("verify", kubeconfig=cluster.server.nobody, **wanted)
         rows = json.loads((tmp_path / "verify.json").read_text(encoding="utf-8"))
-        found: dict[str, str] = next(row for row in rows if row["name"] == "rights")
-        return found
+        result: dict[str, str] = next(row for row in rows if row["name"] == "rights")
+        return result
 
-    found = rights()
-    assert found["state"] == "error" and "create pytorchjobs.kubeflow.org" in found["what"]
-    commands = re.findall(r"`(kubectl .+?)`", found["fix"])
+    result = rights()
+    assert result["state"] == "error" and "create pytorchjobs.kubeflow.org" in result["what"]
+    commands = re.findall(r"`(kubectl .+?)`", result["fix"])
     assert len(commands) == 3
     for command in commands:
         printed.run(command, tmp_path, cluster.server.kubeconfig)
@@ -50,9 +50,9 @@ def test_the_commands_that_it_prints_give_the_rights(cluster: Cluster, tmp_path:
     # ClusterRole admin is empty here: the controller manager fills it, and none runs with this API server
     assert not re.search("pytorchjobs|servingruntimes|inferenceservices", left), left
     for kind, name in (("RoleBinding", "trainlab-admin"), ("RoleBinding", "trainlab"), ("Role", "trainlab")):
-        found = cluster.client.look("rbac.authorization.k8s.io/v1", kind, name, "rights")
-        assert found, name
-        cluster.client.delete(found)
+        result = cluster.client.look("rbac.authorization.k8s.io/v1", kind, name, "rights")
+        assert result, name
+        cluster.client.delete(result)
     cluster.client.delete(space)
     until(lambda: not cluster.client.look("v1", "Namespace", "rights"))
 

@@ -71,10 +71,10 @@ def removed(helm: Releases, installed: bool = True) -> None:
         done(helm.run("uninstall", "demo"))
     until(lambda: not any(names for kind, names in there(helm).items() if kind != "claims"))
     claims = helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)
-    assert sorted(one["metadata"]["name"] for one in claims) == ["demo-models", "demo-runs"]
-    for one in claims:
-        helm.client.delete(one)
-        helm.client.merge(one, {"metadata": {"finalizers": None}})
+    assert sorted(claim["metadata"]["name"] for claim in claims) == ["demo-models", "demo-runs"]
+    for claim in claims:
+        helm.client.delete(claim)
+        helm.client.merge(claim, {"metadata": {"finalizers": None}})
 
 
 def test_a_served_model_is_replaced_only_by_a_promoted_one(helm: Releases, promotions: Promotions) -> None:

@@ -115,9 +115,9 @@ def marked(statuses: Path) -> Path:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
         for step in [step for steps in found["sequences"].values() for step in steps]:
             status = step.get("status", {})
-            for one in [status, *(status.get("conditions") or [])]:
-                if "message" in one:
-                    one["message"] += f" {MARK}"
+            for condition in [status, *(status.get("conditions") or [])]:
+                if "message" in condition:
+                    condition["message"] += f" {MARK}"
         path.write_text(yaml.safe_dump(found), encoding="utf-8")
         assert all(map(recorded.sourced, recorded.entries(path.stem, statuses)))
     return statuses

@@ -16,9 +16,9 @@ def made(client: Client, **spec: Any) -> Json:
     """Create a pod and return it as it was admitted."""
     container = {"name": "it", "image": "it", **spec.pop("container", {})}
     pod = {"metadata": {"name": "it", "namespace": SPACE}, "spec": {"containers": [container], **spec}}
-    found = client.apply({"apiVersion": "v1", "kind": "Pod", **pod})
-    client.delete(found | {"apiVersion": "v1", "kind": "Pod"})
-    return found
+    result = client.apply({"apiVersion": "v1", "kind": "Pod", **pod})
+    client.delete(result | {"apiVersion": "v1", "kind": "Pod"})
+    return result
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

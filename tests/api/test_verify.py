@@ -36,8 +36,8 @@ def broken(cluster: Cluster) -> Iterator[Cluster]:
     """OpenShift AI whose trainer lacks JobSet, and a GPU node whose taint nothing tolerates; gone afterwards."""
     client = cluster.client
     definitions = catalog.owned("rhods-operator", "rhods-operator.3.4.3")
-    for one in definitions:
-        client.apply(one)
+    for definition in definitions:
+        client.apply(definition)
     until(lambda: client.path(DSC, "DataScienceCluster"), 60)
     spec = {"components": {"trainer": {"managementState": "Managed"}}}
     made = {"apiVersion": DSC, "kind": "DataScienceCluster", "metadata": {"name": "default-dsc"}, "spec": spec}
@@ -48,8 +48,8 @@ def broken(cluster: Cluster) -> Iterator[Cluster]:
     # the test's own OpenShift AI operator runs: it makes nothing ready without its Subscription
     client.status(made, {"phase": "Not Ready", "conditions": conditions})
     yield cluster
-    for one in (made, NODE, *definitions):
-        client.delete(one)
+    for definition in (made, NODE, *definitions):
+        client.delete(definition)
     kind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
     until(lambda: not client.look(*kind, definitions[0]["metadata"]["name"]), 60)
 

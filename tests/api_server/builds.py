@@ -152,11 +152,11 @@ class Builder(Front):
 
 def serve(client: Client) -> None:
     """Load the reduced CRDs and wait until they are served."""
-    for one in definitions():
-        client.apply(one)
-        spec = one["spec"]
+    for definition in definitions():
+        client.apply(definition)
+        spec = definition["spec"]
         end = time.monotonic() + 30
         while client.path(f"{spec['group']}/v1", spec["names"]["kind"]) is None:
             if time.monotonic() > end:
-                raise RuntimeError(f"{one['metadata']['name']} is not served")
+                raise RuntimeError(f"{definition['metadata']['name']} is not served")
             time.sleep(0.2)

@@ -61,12 +61,12 @@ def wanted(folder: Path) -> Json:
         operator, _dash, release = path.stem.rpartition("-")
         if operator in ROLES:
             releases[operator] = release
-    found: Json = {"platform_operators": sorted(ROLES[one] for one in releases)}
+    result: Json = {"platform_operators": sorted(ROLES[one] for one in releases)}
     channels = {"gpu-operator": ("gpu", "v"), "kueue": ("kueue", "stable-v")}
-    found["platform_channels"] = {
+    result["platform_channels"] = {
         channels[one][0]: f"{channels[one][1]}{release}" for one, release in releases.items() if one in channels
     }
-    return found | ({"trainlab_platform_release": releases["rhoai"]} if "rhoai" in releases else {})
+    return result | ({"trainlab_platform_release": releases["rhoai"]} if "rhoai" in releases else {})
 
 
 def _name(stem: str, ours: list[str]) -> str:
@@ -116,7 +116,7 @@ def _making(steps: list[Json], makes: str, definitions: Json | None) -> list[Jso
 
 def _installations(theirs: Json) -> Json:
     """Return OLM's sequences by operator: `ClusterServiceVersion of nfd`, `Subscription of nfd`."""
-    found: dict[str, list[Json]] = {}
+    result: dict[str, list[Json]] = {}
     for title, steps in theirs.items():
         kind, name = kind_of(title), title.rpartition("/")[2]
         if kind == CSV:
@@ -124,7 +124,7 @@ def _installations(theirs: Json) -> Json:
                 step for step in steps if step["status"].get("phase") and step["status"]["phase"] not in ELSEWHERE
             ]
             if installed:  # of several versions the last
-                found[f"{CSV} of {name.partition('.')[0]}"] = installed
+                result[f"{CSV} of {name.partition('.')[0]}"] = installed
         elif kind == SUBSCRIPTION:
             early = [
                 step
@@ -132,23 +132,23 @@ def _installations(theirs: Json) -> Json:
                 for step in steps
                 if not step["status"].get("currentCSV")
             ]
-            found[f"{SUBSCRIPTION} of {name}"] = early
-    return found
+            result[f"{SUBSCRIPTION} of {name}"] = early
+    return result
 
 
 def _labeled(theirs: Json) -> Json:
     """Return what Node Feature Discovery labeled: of a node with an NVIDIA GPU and of one without, where the bundle has them."""
-    found: dict[str, list[Json]] = {}
+    result: dict[str, list[Json]] = {}
     for steps in theirs.values():
         labels = [{"source": step["source"], "labels": _beginning(step.get("labels", {}), FEATURES)} for step in steps]
         title = f"{NODE}, NVIDIA GPU" if has_gpu(steps[-1].get("labels", {})) else NODE
-        found.setdefault(title, _changes(labels))
-    return found
+        result.setdefault(title, _changes(labels))
+    return result
 
 
 def _offered(theirs: Json) -> Json:
     """Return what the GPU operator's pods made of a node that has a GPU."""
-    found: dict[str, list[Json]] = {}
+    result: dict[str, list[Json]] = {}
     for steps in theirs.values():
         if has_gpu(steps[-1].get("labels", {})):
             offers = [_beginning(step["status"].get("allocatable", {}), GPUS) for step in steps]
@@ -157,8 +157,8 @@ def _offered(theirs: Json) -> Json:
                 | {"status": {"capacity": offer, "allocatable": offer} if offer else {}}
                 for step, offer in zip(steps, offers, strict=True)
             ]
-            found.setdefault(NODE, _changes(made))
-    return found
+            result.setdefault(NODE, _changes(made))
+    return result
 
 
 def has_gpu(labels: Json) -> bool:

@@ -53,8 +53,8 @@ class Client:
             time.sleep(float(answer.headers.get("Retry-After", 1)))
         if answer.status_code >= 400:
             raise requests.HTTPError(f"{method} {path}: {answer.status_code} {answer.text[:600]}", response=answer)
-        found: Json = answer.json()
-        return found
+        result: Json = answer.json()
+        return result
 
     def get(self, path: str, **query: Any) -> Json | None:
         """Return an object, None when it is not there."""
@@ -104,7 +104,7 @@ class Client:
         """Return all objects of a kind."""
         path = self.path(api_version, kind, "", namespace)
         found = (self.get(path, **query) if path else None) or {}
-        return [{"apiVersion": api_version, "kind": kind} | one for one in found.get("items", [])]
+        return [{"apiVersion": api_version, "kind": kind} | item for item in found.get("items", [])]
 
     def objects(self) -> set[str]:
         """Name every object in the API server."""

@@ -89,10 +89,10 @@ def _bare(text: str) -> str:
 
 def stored(*files: str) -> list[Json]:
     """Return CRDs of tests/crds, without the conversion webhooks that nothing serves here."""
-    found = [one for file in files for one in read(STORED / file)]
-    for one in found:
+    result = [one for file in files for one in read(STORED / file)]
+    for one in result:
         one["spec"].pop("conversion", None)
-    return found
+    return result
 
 
 def reduced(group: str, kind: str, versions: list[str], namespaced: bool, plural: str = "") -> Json:
@@ -125,6 +125,6 @@ def reduced(group: str, kind: str, versions: list[str], namespaced: bool, plural
 
 def package_manifests() -> Json:
     """Return the stand-in for the aggregated API packages.operators.coreos.com."""
-    found = reduced("packages.operators.coreos.com", "PackageManifest", ["v1"], namespaced=True)
-    del found["spec"]["versions"][0]["subresources"]  # its status is the catalogs' content, written at once
-    return found
+    result = reduced("packages.operators.coreos.com", "PackageManifest", ["v1"], namespaced=True)
+    del result["spec"]["versions"][0]["subresources"]  # its status is the catalogs' content, written at once
+    return result

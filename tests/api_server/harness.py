@@ -33,9 +33,9 @@ class Run:
     @property
     def changed(self) -> int:
         """Number of changed tasks, from the recap."""
-        found = re.search(r"changed=(\d+)", self.text)
-        assert found, self.text
-        return int(found[1])
+        match = re.search(r"changed=(\d+)", self.text)
+        assert match, self.text
+        return int(match[1])
 
     @property
     def error(self) -> str:
@@ -87,8 +87,8 @@ class Cluster:
         run = self.run(str(playbook), self.inventory(hosts=wrong, **variables), environment=settings)
         assert "Traceback" not in run.text, run.text
         assert not hidden or hidden not in run.text, run.text
-        found = re.findall(r"^fatal: \[([^]]+)\]: FAILED! => (\{.*\})$", run.text, re.MULTILINE)
-        errors = {host: " ".join(json.loads(result)["msg"].split()) for host, result in found}
+        match = re.findall(r"^fatal: \[([^]]+)\]: FAILED! => (\{.*\})$", run.text, re.MULTILINE)
+        errors = {host: " ".join(json.loads(result)["msg"].split()) for host, result in match}
         assert errors.keys() == wrong.keys(), run.text
         return errors
 

@@ -114,10 +114,10 @@ def deleted(log: Path) -> int:
 
 def changed(text: str) -> int:
     """Return the number of changed tasks in the recap."""
-    found = re.search(r"changed=(\d+)", text)
-    if not found:
+    match = re.search(r"changed=(\d+)", text)
+    if not match:
         raise RuntimeError(f"no recap in:\n{text[-2000:]}")
-    return int(found[1])
+    return int(match[1])
 
 
 def main() -> int:

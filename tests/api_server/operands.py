@@ -203,7 +203,9 @@ class Operands:
         if not told or not told["spec"].get("serviceAccountIssuer"):
             return False
         subscriptions = self._client.items(OLM, "Subscription", "openshift-cluster-csi-drivers")
-        env = [each for one in subscriptions for each in (one["spec"].get("config") or {}).get("env", [])]
+        env = [
+            each for subscription in subscriptions for each in (subscription["spec"].get("config") or {}).get("env", [])
+        ]
         return not any(each["name"] == "ROLEARN" and each["value"] for each in env)
 
     def _odf(self, csv: Json) -> None:
@@ -244,7 +246,7 @@ class Operands:
 
     def _makes(self, makes: list[Json], owner: Json) -> None:
         """Make what is not there, as long as there is a DSCInitialization."""
-        for each in (one for one in makes if "object" in one):
+        for each in (make for make in makes if "object" in make):
             thing, metadata = each["object"], each["object"]["metadata"]
             if self._client.look(thing["apiVersion"], thing["kind"], metadata["name"]):
                 continue

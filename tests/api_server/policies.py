@@ -81,8 +81,8 @@ class Policies:
         self._made = []
         made = [
             thing
-            for number, one in enumerate(denies)
-            for thing in ([self._profiles.webhook(one)] if one["what"] == WHAT else _documents(number, one, version))
+            for number, deny in enumerate(denies)
+            for thing in ([self._profiles.webhook(deny)] if deny["what"] == WHAT else _documents(number, deny, version))
         ]
         for thing in made:
             self._client.apply(thing)

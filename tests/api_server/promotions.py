@@ -59,7 +59,7 @@ class Promotions:
             places = {"/runs": str(self.folder), "/etc/trainlab": str(manifests)}
             arguments = container["args"]
             for there, here in places.items():
-                arguments = [one.replace(f"={there}", f"={here}") for one in arguments]
+                arguments = [argument.replace(f"={there}", f"={here}") for argument in arguments]
             self._run(spec["serviceAccountName"], [*container["command"][1:], *arguments], code)
             self._done.add(job["metadata"]["uid"])
 
@@ -100,7 +100,7 @@ def answers(helm: Releases, release: str = "demo") -> Json | None:
 
 def there(helm: Releases) -> dict[str, Any]:
     """Return the names of all objects that a release may leave, and its claims as they are."""
-    found: dict[str, Any] = {kind: helm.names(kind, api) for kind, api in KINDS}
-    found["Secret"] = [name for name in found["Secret"] if not name.startswith("sh.helm.release")]
+    result: dict[str, Any] = {kind: helm.names(kind, api) for kind, api in KINDS}
+    result["Secret"] = [name for name in result["Secret"] if not name.startswith("sh.helm.release")]
     claims = helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)
-    return found | {"claims": {one["metadata"]["uid"]: one["spec"] for one in claims}}
+    return result | {"claims": {claim["metadata"]["uid"]: claim["spec"] for claim in claims}}

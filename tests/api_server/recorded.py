@@ -34,8 +34,8 @@ def read(name: str, folder: Path = FOLDER) -> Json:
 
     `folder` is that of an unpacked bundle.
     """
-    found: Json = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
-    return found
+    result: Json = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+    return result
 
 
 def entries(name: str, folder: Path = FOLDER) -> list[Json]:

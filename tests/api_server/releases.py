@@ -42,8 +42,8 @@ class Releases:
 
     def one(self, kind: str, api_version: str) -> Document:
         """Return the only object of a kind in the namespace."""
-        (found,) = self.client.items(api_version, kind, self.namespace)
-        return found
+        (result,) = self.client.items(api_version, kind, self.namespace)
+        return result
 
 
 def done(process: subprocess.CompletedProcess[str]) -> str:
@@ -75,13 +75,13 @@ def editor(namespace: str) -> list[Document]:
         {"apiGroups": ["serving.kserve.io"], "resources": ["servingruntimes", "inferenceservices"], "verbs": ["*"]},
     ]
     role = {"kind": "Role", "metadata": {"name": "operators", "namespace": namespace}, "rules": rules}
-    found: list[Document] = [{"apiVersion": f"{api}/v1", **role}]
+    result: list[Document] = [{"apiVersion": f"{api}/v1", **role}]
     for kind, name in (
         ("ClusterRole", "system:aggregate-to-edit"),
         ("ClusterRole", "system:aggregate-to-view"),
         ("Role", "operators"),
     ):
-        found.append(
+        result.append(
             {
                 "apiVersion": f"{api}/v1",
                 "kind": "RoleBinding",
@@ -90,4 +90,4 @@ def editor(namespace: str) -> list[Document]:
                 "subjects": [{"apiGroup": api, "kind": "User", "name": "nobody"}],
             }
         )
-    return found
+    return result

@@ -110,8 +110,8 @@ def _part(node: ast.expr) -> str:
 
 def _filled(expression: str) -> str:
     """Return what stands for a value: a program's name, or {}."""
-    found = re.search(r"(?:\b|_)(kubectl|oc|helm)(?:'\))?\s*\}*$", expression.strip("{}'\" "))
-    return found[1] if found else "{}"
+    match = re.search(r"(?:\b|_)(kubectl|oc|helm)(?:'\))?\s*\}*$", expression.strip("{}'\" "))
+    return match[1] if match else "{}"
 
 
 def _template(text: str) -> Iterator[str]:

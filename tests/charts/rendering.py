@@ -56,17 +56,17 @@ class Case:
 
 def cases() -> list[Case]:
     """Return every values file at every scale with both training APIs."""
-    found: list[Case] = []
+    result: list[Case] = []
     for path in sorted(VALUES.glob("*.yaml")):
         scales = ["full", "local"] if (VALUES / "local" / path.name).exists() else ["full"]
-        found += [Case(path.stem, scale, api) for scale in scales for api in APIS]
-    return found
+        result += [Case(path.stem, scale, api) for scale in scales for api in APIS]
+    return result
 
 
 def case(name: str) -> Case:
     """Return the case of this name."""
-    (found,) = [each for each in cases() if each.name == name]
-    return found
+    (result,) = [each for each in cases() if each.name == name]
+    return result
 
 
 @functools.cache
@@ -157,26 +157,26 @@ def run_of(objects: list[Document]) -> str:
 
 def one(objects: list[Document], kind: str) -> Document:
     """Return the only object of a kind."""
-    found = [item for item in objects if item["kind"] == kind]
-    assert len(found) == 1, f"{len(found)} objects of kind {kind}"
-    return found[0]
+    result = [item for item in objects if item["kind"] == kind]
+    assert len(result) == 1, f"{len(result)} objects of kind {kind}"
+    return result[0]
 
 
 def pods(objects: list[Document]) -> list[tuple[str, Document, Document]]:
     """Return (where, labels, pod spec) of each pod that results from the objects."""
-    found: list[tuple[str, Document, Document]] = []
+    result: list[tuple[str, Document, Document]] = []
     for item in objects:
         spec, kind = item.get("spec", {}), item["kind"]
         if kind == "Pod":
-            found.append((kind, item["metadata"]["labels"], spec))
+            result.append((kind, item["metadata"]["labels"], spec))
         elif kind == "Job":
-            found.append((kind, spec["template"]["metadata"]["labels"], spec["template"]["spec"]))
+            result.append((kind, spec["template"]["metadata"]["labels"], spec["template"]["spec"]))
         elif kind == "PyTorchJob":
             for role, replica in spec["pytorchReplicaSpecs"].items():
                 template_ = replica["template"]
-                found.append((f"{kind} {role}", template_["metadata"]["labels"], template_["spec"]))
+                result.append((f"{kind} {role}", template_["metadata"]["labels"], template_["spec"]))
         elif kind == "TrainingRuntime":
             for job in spec["template"]["spec"]["replicatedJobs"]:
                 template_ = job["template"]["spec"]["template"]
-                found.append((f"{kind} {job['name']}", template_["metadata"]["labels"], template_["spec"]))
-    return found
+                result.append((f"{kind} {job['name']}", template_["metadata"]["labels"], template_["spec"]))
+    return result

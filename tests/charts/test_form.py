@@ -57,8 +57,8 @@ def sent(**answers: str) -> Document:
         for block in blocks:
             node = node[block]
         node[name] = answer
-    found: Document = prune(data)
-    return found
+    result: Document = prune(data)
+    return result
 
 
 def test_it_asks_five_questions_at_most() -> None:
@@ -76,7 +76,7 @@ def test_the_console_can_read_it() -> None:
     assert TEXT.isascii()
     assert SCHEMA["$schema"] == "http://json-schema.org/draft-07/schema#"
     jsonschema.Draft7Validator.check_schema(SCHEMA)
-    assert "$id" not in TEXT and all(one.startswith("#/") for one in references(SCHEMA))
+    assert "$id" not in TEXT and all(reference.startswith("#/") for reference in references(SCHEMA))
 
 
 def references(node: Any) -> Iterator[str]:

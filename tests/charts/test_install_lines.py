@@ -43,12 +43,12 @@ def told() -> list[tuple[str, str]]:
                 continue
             text = re.sub(r"\\\n\s*", "", path.read_text(encoding="utf-8"))
             text = re.sub(r"(__attendees_install: >-(?:\n  .*)+)", lambda one: one[1].replace("\n  ", " "), text)
-            for one in re.finditer(r"helm (?:install|upgrade|template) [^\n`]*", text):
-                line = re.split(r"\s+#|\s+\(|\s+>", one[0])[0].strip()
+            for match in re.finditer(r"helm (?:install|upgrade|template) [^\n`]*", text):
+                line = re.split(r"\s+#|\s+\(|\s+>", match[0])[0].strip()
                 if (
                     any(chart in line for chart in CHARTS) and " oci://" not in line
                 ):  # those: test_release.py, from a registry
-                    found.setdefault(line, (f"{path.relative_to(ROOT)}: {line}", text[: one.start()]))
+                    found.setdefault(line, (f"{path.relative_to(ROOT)}: {line}", text[: match.start()]))
     return list(found.values())
 
 

@@ -261,7 +261,7 @@ def test_helm_says_the_sentence_of_the_check(phase: str, key: str, text: str, tm
     done, told = template((full, str(file))), check(full, str(file))
     assert done.returncode != 0 and told.returncode == 2
     sentences = done.stderr.split("refused.yaml:2:10): ", 1)[1].split("\n\n")[0].splitlines()
-    expected = [one for one in sentences if one.startswith((f"{key}: ", f"{key} is '"))]
+    expected = [sentence for sentence in sentences if sentence.startswith((f"{key}: ", f"{key} is '"))]
     of_rules = (phase, key, text) in (*BROKEN, *COMPUTED)
     assert expected and all(one in told.stderr for one in (sentences if of_rules else expected[:1]))
 

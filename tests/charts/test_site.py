@@ -19,8 +19,8 @@ def objects(*sets: str, files: tuple[str, ...] = LOCAL, served: tuple[str, ...] 
 
 def train_pod(*sets: str, files: tuple[str, ...] = LOCAL, served: tuple[str, ...] = ()) -> Document:
     """Return the spec of the master's pod."""
-    found = {where: spec for where, _, spec in pods(objects(*sets, files=files, served=served))}
-    return found["PyTorchJob Master"]
+    result = {where: spec for where, _, spec in pods(objects(*sets, files=files, served=served))}
+    return result["PyTorchJob Master"]
 
 
 def run(*sets: str) -> str:

@@ -51,5 +51,5 @@ def _download(name: str, folder: Path | None) -> dict[str, str]:
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd=folder or "/", env=build.environment()
     )
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+    result: dict[str, str] = json.loads(done.stdout)
+    return result

@@ -38,9 +38,9 @@ def interpreter(folder: Path, host: dict[str, Any], *options: str) -> str:
     program = str(Path(sys.executable).with_name("ansible-playbook"))
     command = [program, "-i", str(folder / "hosts.json"), *options, str(folder / "play.yml")]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120)
-    found = re.search(r"python=(.*?)=", done.stdout)
-    assert done.returncode == 0 and found, done.stdout + done.stderr
-    return found[1]
+    match = re.search(r"python=(.*?)=", done.stdout)
+    assert done.returncode == 0 and match, done.stdout + done.stderr
+    return match[1]
 
 
 def test_without_an_interpreter_it_is_that_of_ansible(tmp_path: Path) -> None:

@@ -55,19 +55,19 @@ def write(cluster: Any, dest: Path) -> dict[str, Any]:
         "server": "",
         "site": {},
     }
-    found: dict[str, Any] = action.run_on_cluster(args)
-    return found
+    result: dict[str, Any] = action.run_on_cluster(args)
+    return result
 
 
 def owners(dest: Path) -> dict[str, str]:
     """Return whose token is in each file."""
-    found = {}
+    result = {}
     for file in dest.glob("*.kubeconfig"):
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
         claims = attendees_kubeconfigs.claims(config["users"][0]["user"]["token"])
-        found[file.stem] = claims["kubernetes.io"]["serviceaccount"]["uid"]
+        result[file.stem] = claims["kubernetes.io"]["serviceaccount"]["uid"]
         assert config["contexts"][0]["context"]["namespace"] == f"trainlab-{file.stem}"
-    return found
+    return result
 
 
 def test_many_are_asked_for_at_once_and_each_gets_their_own(cluster: Any, tmp_path: Path) -> None:

@@ -35,9 +35,11 @@ def test_nothing_that_operators_report_on_their_way_ends_a_wait() -> None:
         ("olm", "ClusterServiceVersion, reinstalled", ready.judge_csv),
         ("odf-4.20", "StorageCluster", lambda one: ready.judge(one, {"path": "status.phase", "equals": "Ready"})),
     ):
-        verdicts = [judge(one) for one in steps(file, sequence)]
-        assert [one.state for one in verdicts] == [ready.WAITING] * (len(verdicts) - 1) + [ready.READY], sequence
-        assert {one.turns for one in verdicts} <= {"", ready.FAILED}
+        verdicts = [judge(step) for step in steps(file, sequence)]
+        assert [verdict.state for verdict in verdicts] == [ready.WAITING] * (len(verdicts) - 1) + [ready.READY], (
+            sequence
+        )
+        assert {verdict.turns for verdict in verdicts} <= {"", ready.FAILED}
 
 
 def test_hopeless_reasons_end_it_at_once() -> None:

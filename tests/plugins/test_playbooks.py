@@ -32,10 +32,10 @@ def ansible(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[st
 def error_of(done: subprocess.CompletedProcess[str]) -> str:
     """Return what follows `error:` in the output."""
     assert done.returncode != 0, done.stdout
-    found = re.search(r"\nerror: (.*?)\n\nlocalhost:", done.stdout, re.DOTALL)
-    assert found, done.stdout + done.stderr
+    match = re.search(r"\nerror: (.*?)\n\nlocalhost:", done.stdout, re.DOTALL)
+    assert match, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
-    return found.group(1)
+    return match.group(1)
 
 
 def wait_for_training(cluster: Any, tmp_path: Path) -> subprocess.CompletedProcess[str]:

@@ -131,8 +131,8 @@ def cluster(file: str, situation: str = "", read: Callable[[str], Json] = record
 def bare(thing: Json) -> Json:
     """Without what the API wants besides."""
     conditions = [
-        {key: value for key, value in one.items() if key != "lastTransitionTime" and value != ""}
-        for one in thing.get("conditions", [])
+        {key: value for key, value in condition.items() if key != "lastTransitionTime" and value != ""}
+        for condition in thing.get("conditions", [])
     ]
     return thing | ({"conditions": conditions} if "conditions" in thing else {})
 
@@ -298,8 +298,8 @@ def formatted(steps: list[Json], package: str) -> list[Json]:
     """Put the package into OLM's messages."""
     channel = next(iter(catalog.PACKAGES[package].channels))
     text = json.dumps(steps).replace("{package}", package).replace("{channel}", channel)
-    found: list[Json] = json.loads(text)
-    return found
+    result: list[Json] = json.loads(text)
+    return result
 
 
 BUNDLE = "trainlab-collect-3f2a1b9c-20261124T223000Z"

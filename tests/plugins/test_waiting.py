@@ -24,8 +24,8 @@ def watched(pods: list[dict[str, Any]], restarts: bool) -> tuple[str | None, lis
     said: list[str] = []
     lines, api = StatusLines(said.append), SimpleNamespace(log=lambda *_, **__: "the log")
     for _look in range(2):
-        found = watch_pods(api, "n", pods, lines, 60, restarts=restarts)
-    return found, said
+        result = watch_pods(api, "n", pods, lines, 60, restarts=restarts)
+    return result, said
 
 
 EVICTED = {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}}

@@ -103,9 +103,9 @@ class Hub:
             self._send(request, 200, b"{}", {"X-Xet-Cas-Url": self.xet, **expires})
             return
         entries = [_entry(folder, path) for path in sorted(folder.rglob("*"))]
-        entries = [one | {"size": self.sizes.get(one["path"], one["size"])} for one in entries]
+        entries = [entry | {"size": self.sizes.get(entry["path"], entry["size"])} for entry in entries]
         if kind == "revision":
-            names = [{"rfilename": one["path"]} for one in entries if one["type"] == "file"]
+            names = [{"rfilename": entry["path"]} for entry in entries if entry["type"] == "file"]
             name = f"{folder.parent.name}/{folder.name}"
             value: Any = {"id": name, "sha": revision, "siblings": names, "private": False, "tags": []}
         elif kind == "tree":

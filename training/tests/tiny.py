@@ -87,11 +87,11 @@ def phase_from(content: dict[str, Any]) -> Any:
 
 
 def _known(content: dict[str, Any], keys: dict[str, Any]) -> dict[str, Any]:
-    found = {}
+    result = {}
     for key, value in content.items():
         if key in keys:
-            found[key] = _known(value, keys[key]) if isinstance(value, dict) and keys[key] is not True else value
-    return found
+            result[key] = _known(value, keys[key]) if isinstance(value, dict) and keys[key] is not True else value
+    return result
 
 
 def make_phase(base: dict[str, Any], **blocks: Any) -> Any:

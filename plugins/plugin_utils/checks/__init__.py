@@ -52,12 +52,12 @@ AFTER: dict[str, Check] = {
 
 def run_all(facts: ClusterState, stage: str) -> list[tuple[str, Finding]]:
     """Return the findings of a stage (`before` or `all`); what the user may not read is `skipped`, never `ok`."""
-    found = []
+    result = []
     for title, check in (BEFORE if stage == "before" else {**BEFORE, **AFTER}).items():
         try:
-            found.append((title, check(facts)))
+            result.append((title, check(facts)))
         except ApiError as error:
             if error.status not in FORBIDDEN:
                 raise
-            found.append((title, Finding.skipped(f"not checked, this user may not: {error}")))
-    return found + [("release", finding) for finding in inputs.release(facts)]
+            result.append((title, Finding.skipped(f"not checked, this user may not: {error}")))
+    return result + [("release", finding) for finding in inputs.release(facts)]

@@ -264,7 +264,7 @@ def _wanted(facts: ClusterState) -> dict[str, tuple[Decimal, str]]:
     """What all pods of the job request together, by resource, and what sets it: a key, or a LimitRange that adds it."""
     asked, nodes = facts.phase["resources"], facts.phase["resources"]["nodes"]
     keys = {"cpu": "cpu", "memory": "memory", facts.site["gpuResource"]: "gpus_per_node"}
-    found = {
+    result = {
         resource: (quantity(asked[key]) * nodes, f"phase.resources.{key}")
         for resource, key in keys.items()
         if quantity(asked.get(key))
@@ -275,5 +275,5 @@ def _wanted(facts: ClusterState) -> dict[str, tuple[Decimal, str]]:
                 # a limit that is given without a request is the request
                 for resource, amount in {**(limit.get("default") or {}), **(limit.get("defaultRequest") or {})}.items():
                     added = (quantity(amount) * nodes, f"added by LimitRange {each['metadata']['name']}")
-                    found.setdefault(resource, added)
-    return found
+                    result.setdefault(resource, added)
+    return result

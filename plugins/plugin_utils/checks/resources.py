@@ -35,18 +35,18 @@ class Coming:
 
 def coming(facts: ClusterState) -> list[Coming]:
     """Return the nodes with GPUs that may still be added; empty without an autoscaler."""
-    found = (
+    result = (
         [Coming(f"{VARIABLE} says that an autoscaler adds nodes with GPUs")] if facts.options.gpu_autoscaling else []
     )
     if not facts.api.serves("autoscaling.openshift.io/v1beta1", "machineautoscalers"):
-        return found
+        return result
     if facts.api.get(DEFAULT) is None:  # without it the others do nothing
-        return found
+        return result
     for one in facts.api.items(AUTOSCALERS):
         target = one["spec"]["scaleTargetRef"]
         machines = facts.api.get(MACHINE_SETS.format(one["metadata"]["namespace"], target["name"]))
-        found += [_coming(one, machines)] if machines else []
-    return [each for each in found if each.count is None or (each.count and each.gpus)]
+        result += [_coming(one, machines)] if machines else []
+    return [each for each in result if each.count is None or (each.count and each.gpus)]
 
 
 def _coming(autoscaler: Json, machines: Json) -> Coming:
@@ -98,8 +98,8 @@ def gpus(facts: ClusterState) -> Finding:
         facts.site["gpuResource"],
     )
     per_pod = resources["gpus_per_node"]
-    if per_pod and (found := _shared(facts, resources, name)):
-        return found
+    if per_pod and (result := _shared(facts, resources, name)):
+        return result
     serving = serve["gpus"] if facts.site["serving"] else 0
     if not per_pod and not serving:
         return Finding.skipped("the phase requests none")
@@ -135,8 +135,8 @@ def gpus(facts: ClusterState) -> Finding:
             "the server would wait forever",
             "lower it",
         )
-    if found := _too_small(facts, name) or (_of_all(facts, name) if serving else None):
-        return found
+    if result := _too_small(facts, name) or (_of_all(facts, name) if serving else None):
+        return result
     words = {gpus_of(node, name).words for node in facts.usable_nodes if not gpus_of(node, name).own}
     shares = f" ({', '.join(sorted(words))})" if sum(have) and words else ""
     return Finding.ok(f"{sum(have)} {name}{shares}")

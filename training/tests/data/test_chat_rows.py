@@ -46,7 +46,10 @@ def test_questions_that_share_a_wording_with_a_third_are_one(tmp_path: Path) -> 
     """Rows a and b have nothing in common but c, which comes after both; d is alone."""
     (tmp_path / "train").mkdir()
     wordings = {"a": ["Why?"], "b": ["How so?"], "c": ["why", "how so"], "d": ["Who?"]}
-    rows = [{"id": name, "question": one, "phrasings": more, "answer": name} for name, (one, *more) in wordings.items()]
+    rows = [
+        {"id": name, "question": wording, "phrasings": more, "answer": name}
+        for name, (wording, *more) in wordings.items()
+    ]
     (tmp_path / "train" / "x.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     found = chat_rows.load_train(BUILTIN, tmp_path)
     assert [row["id"] + row["answer"] for row in found] == ["aa", "ab", "ac", "ac", "dd"]

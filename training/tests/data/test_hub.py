@@ -61,9 +61,9 @@ class Place:
         path.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
 
     def fetch(self, phase: Phase) -> Path:
-        found = hub_rows.fetch(phase, self.models, self._model)
-        assert found is not None
-        return found
+        result = hub_rows.fetch(phase, self.models, self._model)
+        assert result is not None
+        return result
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_every_row_is_in_a_part_or_counted(place: Place, tiny_model: Path, capsy
     tokenizer = chat.load_tokenizer(tiny_model, phase)
     loaded = [*chat_rows.load_train(phase.data, folder), *chat_rows.load_heldout(phase.data, folder)]
     assert all(chat.encode(tokenizer, phase, row) for row in loaded) and len(loaded) == 200  # none is too long there
-    assert sorted(one.name for one in folder.iterdir()) == ["heldout", "source.json", "train"]
+    assert sorted(path.name for path in folder.iterdir()) == ["heldout", "source.json", "train"]
     record = sft.origin(phase, tiny_model, folder)["data"]
     fetched = folder / "source.json"
     files.write_json(fetched, {**files.read_json(fetched), "fetched": "another day"})
@@ -198,7 +198,7 @@ def test_a_set_that_cannot_be_used_says_why(
     place.write(found)
     with pytest.raises(UserError, match=f"phase.data.source is {SET}: (.*){expected}"):
         place.fetch(place.phase(data={"hub": {**NAMES, **hub}}))
-    assert not [one for one in place.models.iterdir() if one.is_dir()]  # nothing half done is left
+    assert not [path for path in place.models.iterdir() if path.is_dir()]  # nothing half done is left
 
 
 @pytest.mark.parametrize(
@@ -398,4 +398,4 @@ def test_a_gate_a_wrong_revision_and_a_hub_out_of_reach_are_sentences(
     assert "401 Client Error. Cannot access gated repo" in gated.stderr
     assert "404 Client Error. Revision Not Found" in unknown.stderr
     assert "license on its card" not in gated.stderr + away.stderr  # which nobody could read
-    assert Counter(one.suffix for one in place.models.iterdir()) == {"": 1, ".lock": 1}
+    assert Counter(path.suffix for path in place.models.iterdir()) == {"": 1, ".lock": 1}

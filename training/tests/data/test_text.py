@@ -42,7 +42,11 @@ def test_lines_and_rows_are_joined_where_a_document_begins(tmp_path: Path) -> No
         assert [one.id for one in found] == [f"{path.name}:1", f"{path.name}:7"]
     paragraphs = tmp_path / "paragraphs.txt"
     paragraphs.write_text("one\none\n\ntwo\n\n\nthree", encoding="utf-8")
-    assert [one.text.strip() for one in text_files.documents(paragraphs, None, "^$")[0]] == ["one\none", "two", "three"]
+    assert [document.text.strip() for document in text_files.documents(paragraphs, None, "^$")[0]] == [
+        "one\none",
+        "two",
+        "three",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -195,20 +199,20 @@ def test_a_hub_data_set_lands_in_the_model_volume_as_rows(
 def packed(tokenizer: Any, documents: list[Document], length: int) -> tuple[pack.Packed, list[list[int]]]:
     """Return the documents as blocks, as the training part of a corpus, and their tokens."""
     parts = pack.pack_corpus(tokenizer, corpus.Corpus(documents, [], documents, 0, 0), length, None, None)
-    return parts.train, pack.tokenizer_of(tokenizer, "").documents([one.text for one in documents])
+    return parts.train, pack.tokenizer_of(tokenizer, "").documents([document.text for document in documents])
 
 
 def test_blocks_keep_every_token_and_documents_end_with_eos(tokenizer: Any) -> None:
     documents = [Document(f"d{i}", f"the water {i} boils " * (i + 1)) for i in range(9)]
     part, rows = packed(tokenizer, documents, 32)
     ids = [token for row in rows for token in row]
-    owners = [one.id for one, row in zip(documents, rows, strict=True) for _ in row]
+    owners = [document.id for document, row in zip(documents, rows, strict=True) for _ in row]
     flat = [token for block in part.blocks for token in block]
     assert flat == ids[: len(flat)] and part.remainder == len(ids) - len(flat) < 32
     assert part.tokens == len(ids) and {len(block) for block in part.blocks} == {32}
     assert ids.count(tokenizer.eos_token_id) == 9
     texts = tokenizer.decode(ids, clean_up_tokenization_spaces=False).split(tokenizer.eos_token)
-    assert texts == [*(one.text for one in documents), ""]  # nothing is cut: the longest has many blocks
+    assert texts == [*(document.text for document in documents), ""]  # nothing is cut: the longest has many blocks
     assert part.topics == [owners[start] for start in range(0, len(flat), 32)]
 
 

@@ -50,8 +50,10 @@ class Watch(TrainerCallback):
     def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
         """Note the share, and watch what each forward pass returns."""
         parameters = list(model.parameters())
-        own = sum((one.to_local() if hasattr(one, "to_local") else one).numel() for one in parameters)
-        self.seen["share"] = own / sum(one.numel() for one in parameters)
+        own = sum(
+            (parameter.to_local() if hasattr(parameter, "to_local") else parameter).numel() for parameter in parameters
+        )
+        self.seen["share"] = own / sum(parameter.numel() for parameter in parameters)
         policies = {module._get_fsdp_state()._mp_policy for module in model.modules() if isinstance(module, FSDPModule)}
         self.seen["reduced"] = " ".join(str(policy.reduce_dtype) for policy in policies)
         model.register_forward_hook(self.note)

@@ -71,7 +71,7 @@ def test_a_model_is_whole_and_nothing_but_the_model(hub: Hub, tmp_path: Path, mo
     record = files.read_json(target / "source.json")
     assert [one["name"] for one in record["files"]] == ["README.md", "config.json", "model.safetensors"]
     assert record["license"] == "gemma" and (target / "model.safetensors").read_bytes() == WEIGHTS
-    assert sorted(one.name for one in target.iterdir()) == [*(one["name"] for one in record["files"]), "source.json"]
+    assert sorted(path.name for path in target.iterdir()) == [*(one["name"] for one in record["files"]), "source.json"]
     assert any("/storage/own/model/model.safetensors" in one for one in hub.seen)
     assert hub.given == []  # the token stays with the hub
     asked = len(hub.seen)
@@ -121,7 +121,7 @@ def test_a_download_that_never_ends_is_a_sentence_and_its_whole_files_stay(hub: 
     assert [one.split("/")[-1] for one in hub.seen if one.startswith("GET /") and "api" not in one] == [
         "model.safetensors"
     ]
-    assert [one.name for one in (tmp_path / "models").iterdir() if one.is_dir()] == [target.name]
+    assert [path.name for path in (tmp_path / "models").iterdir() if path.is_dir()] == [target.name]
 
 
 def test_content_that_is_not_what_the_hub_lists(hub: Hub, tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ def transformers_4() -> Path:
 def texts() -> list[str]:
     """Every text of the project's data sets."""
     rows = [json.loads(line) for path in sorted(DATA.rglob("*.jsonl")) for line in path.open()]
-    found = [value for row in rows for value in row.values() if isinstance(value, str)]
-    assert len(found) > 1000
-    return found
+    result = [value for row in rows for value in row.values() if isinstance(value, str)]
+    assert len(result) > 1000
+    return result
 
 
 def read(folders: dict[str, Path], texts: list[str], packages: Path | None = None) -> dict[str, Any]:
@@ -87,12 +87,12 @@ def results(tmp_path: Path, base: Path, phase_dict: dict[str, Any]) -> dict[str,
         "gguf": bases_of.gguf(base, tmp_path / "gguf"),
         "gemma": bases_of.gemma(base, tmp_path / "gemma"),
     }
-    found: dict[str, Path] = {}
+    result: dict[str, Path] = {}
     for name in [*bases, "staged"]:
         blocks: dict[str, Any] = {"lora": {"rank": 4, "alpha": 8}} if name == "adapter" else {}
         phase = make_phase(phase_dict, train=TRAIN, data={"system_prompt": "Answer briefly."}, **blocks)
-        found[name] = make_result(phase, bases.get(name) or found["weights"], data, tmp_path / "runs" / name)
-    return found
+        result[name] = make_result(phase, bases.get(name) or result["weights"], data, tmp_path / "runs" / name)
+    return result
 
 
 @pytest.mark.slow

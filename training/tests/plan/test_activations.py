@@ -38,7 +38,7 @@ def kept(arch: Architecture, job: Job, autocast: bool) -> float:
 
 def _kept(arch: Architecture, job: Job, autocast: bool) -> float:
     model = _model(arch, job, autocast)
-    own = {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers())}
+    own = {parameter.untyped_storage().data_ptr() for parameter in (*model.parameters(), *model.buffers())}
     found: dict[int, torch.Tensor] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -49,7 +49,9 @@ def _kept(arch: Architecture, job: Job, autocast: bool) -> float:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda one: one), torch.autocast("cpu", enabled=autocast):
         model(input_ids=ids)
     total = sum(one.untyped_storage().nbytes() for place, one in found.items() if place not in own)
-    copies = sum(one.numel() * 2 for one in model.parameters() if one.requires_grad and one.dim() == 2)
+    copies = sum(
+        parameter.numel() * 2 for parameter in model.parameters() if parameter.requires_grad and parameter.dim() == 2
+    )
     return total - (copies if autocast and not job.sharded else 0)
 
 

@@ -29,9 +29,9 @@ BYTES = 7_391_678_464
 
 def planned(job: Job, device: devices.Device = H100) -> Memory:
     """Return the memory of a job."""
-    found = estimate.estimate(job, device, 1.25e9).memory
-    assert found is not None
-    return found
+    result = estimate.estimate(job, device, 1.25e9).memory
+    assert result is not None
+    return result
 
 
 def codes(job: Job, device: devices.Device) -> dict[str, str]:
@@ -95,9 +95,9 @@ def test_gradients_can_be_what_does_not_fit() -> None:
 
 
 def served(job: Job, device: devices.Device) -> Server:
-    found = estimate.estimate(job, device, 1.25e9).server
-    assert found is not None
-    return found
+    result = estimate.estimate(job, device, 1.25e9).server
+    assert result is not None
+    return result
 
 
 def test_vllm_by_hand() -> None:

@@ -36,8 +36,8 @@ PHASES = ("gemma", "lyrics", "quick", "resnet", "staged", "survival")
 
 def blocks(text: str) -> list[str]:
     """Return list items, rows and paragraphs that name a plan's command, without first cells."""
-    found = re.split(r"\n(?=\n|- |[0-9]+\. |\||```|\$ )", text)
-    cut = [one.split("|", 2)[2] if one.startswith("|") and one.count("|") > 4 else one for one in found]
+    match = re.split(r"\n(?=\n|- |[0-9]+\. |\||```|\$ )", text)
+    cut = [one.split("|", 2)[2] if one.startswith("|") and one.count("|") > 4 else one for one in match]
     return [one for one in cut if COMMAND.search(one)]
 
 
@@ -56,13 +56,15 @@ def printed(command: str) -> str:
 
 def numbers(text: str) -> list[tuple[str, str, str]]:
     """Return (as written, number, unit) of each number with a unit; `2.1 of 3.4 GiB` are two."""
-    found = []
-    for one in NUMBER.finditer(text):
-        unit = UNITS.get(one["unit"], one["unit"])
-        found += [
-            (f"{value} {one['unit']}", value.replace(",", ""), unit) for value in (one["value"], one["of"]) if value
+    result = []
+    for match in NUMBER.finditer(text):
+        unit = UNITS.get(match["unit"], match["unit"])
+        result += [
+            (f"{value} {match['unit']}", value.replace(",", ""), unit)
+            for value in (match["value"], match["of"])
+            if value
         ]
-    return found
+    return result
 
 
 def is_printed(number: str, unit: str, among: str) -> bool:
@@ -87,9 +89,9 @@ def test_every_phase_has_pages_with_plans() -> None:
 def test_numbers_next_to_a_plan_are_the_plans(page: Path) -> None:
     wrong = []
     for block in blocks(page.read_text("utf-8")):
-        commands = [one[1].replace("\\\n", " ").strip() for one in COMMAND.finditer(block)]
-        commands = [one for one in commands if not OVERLAYS_TO_WRITE & set(one.split())]
-        among = "\n".join(printed(one) for one in commands)
+        commands = [match[1].replace("\\\n", " ").strip() for match in COMMAND.finditer(block)]
+        commands = [command for command in commands if not OVERLAYS_TO_WRITE & set(command.split())]
+        among = "\n".join(printed(command) for command in commands)
         for text, number, unit in numbers(COMMAND.sub("", block)):
             if commands and text not in ELSEWHERE.get(page.stem, ()):
                 wrong += [] if is_printed(number, unit, among) else [f"{text}: not printed by {', '.join(commands)}"]

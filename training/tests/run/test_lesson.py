@@ -146,9 +146,9 @@ def test_each_step_that_is_missing_is_said_with_what_to_do(checkout: Path, capsy
 
     def missing() -> dict[str, str]:
         code, said = called(capsys, "1", "--check")
-        found = dict(re.findall(r"^missing  (.+?): (.+)$", said, re.MULTILINE))
-        assert code == int(bool(found)), said
-        return found
+        result = dict(re.findall(r"^missing  (.+?): (.+)$", said, re.MULTILINE))
+        assert code == int(bool(result)), said
+        return result
 
     first = missing()
     assert list(first) == list(lessons.STEPS.values())

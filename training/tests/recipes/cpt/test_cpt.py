@@ -67,8 +67,8 @@ def test_the_fused_loss_is_the_plain_loss_in_value_and_gradient(tiny_model: Path
     out.loss.backward()
     assert not calls and "logits" not in out  # nobody made the logits of a block
     assert float(out.loss) == pytest.approx(float(expected), abs=1e-6)
-    for (name, one), (_, other) in zip(plain.named_parameters(), fused.named_parameters(), strict=True):
-        assert one.grad is not None and torch.allclose(one.grad, other.grad, atol=1e-6), name
+    for (name, parameter), (_, other) in zip(plain.named_parameters(), fused.named_parameters(), strict=True):
+        assert parameter.grad is not None and torch.allclose(parameter.grad, other.grad, atol=1e-6), name
 
 
 def test_the_score_is_the_plain_loss_of_each_block(make_job: Make) -> None:

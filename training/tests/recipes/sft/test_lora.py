@@ -203,7 +203,7 @@ def test_packed_rows_do_not_see_each_other_and_lose_nothing(make_job: Make) -> N
         parts = list(trainer.get_train_dataloader())
         logits = [job.model(**{k: v for k, v in part.items() if k != "labels"}).logits[:, :-1] for part in parts]
         labels = torch.cat([part["labels"][:, 1:].reshape(-1) for part in parts])
-        flat = torch.cat([one.reshape(-1, one.shape[-1]) for one in logits])
+        flat = torch.cat([logit.reshape(-1, logit.shape[-1]) for logit in logits])
         losses.append(torch.nn.functional.cross_entropy(flat, labels, reduction="sum", ignore_index=-100))
         batches.append((parts, int((labels != -100).sum())))
     assert torch.allclose(losses[0], losses[1], rtol=1e-4), "the same rows have the same losses"
