@@ -11,7 +11,7 @@ READ: dict[str, Any] = {
     "text": {"prepare": None, "column": "text"},
 }
 NO_TASKS: dict[str, Any] = {"tasks": [], "task_limit": None}
-FEW = {"max_new_tokens": 32, "generate_rows": 16}
+FEW_TOKENS = {"max_new_tokens": 32, "generate_rows": 16}
 SHORT = {"max_new_tokens": 8, "generate_rows": 16}  # what random weights answer is not looked at
 Change = Mapping[str, Any]
 
@@ -49,9 +49,9 @@ CASES: dict[str, Case] = {
         train={"epochs": 2, "validation_fraction": 0.01, "checkpoints": 2},
         gate={"min_gain": 1.0},
     ),
-    "staged-sft": staged("sft", FEW),
-    "staged-dpo": staged("dpo", FEW),
-    "staged-lora": staged("lora", FEW),
+    "staged-sft": staged("sft", FEW_TOKENS),
+    "staged-dpo": staged("dpo", FEW_TOKENS),
+    "staged-lora": staged("lora", FEW_TOKENS),
     "lyrics": Case(("lyrics.yaml",), {"resources": ONE, "evaluate": SHORT}, "phi3"),
     "survival": Case(("survival.yaml",), {"resources": ONE, "evaluate": SHORT, "train": {"epochs": 2}}, "smollm3"),
     "gemma": Case(

@@ -18,7 +18,7 @@ EXPLAINED = ("learn", "reference")
 """Their words are checked and their sentences not; evidence is a record, and neither is."""
 EXCEPT = ("style.md", "compatibility.md", "cli.md", "sizing.md", "troubleshooting.md")
 """The table of the words themselves; generated."""
-LONGEST = 32
+MAX_WORDS = 32
 """Words of a sentence."""
 ENDS = r"(?=[.,;:)!?]|$| (?:that|of|with|without|is|in|and|or|from|which|who|to|for|than)\b)"
 WORDS = {
@@ -111,8 +111,8 @@ def findings(text: str, lengths: bool = True) -> Iterator[tuple[int, str]]:
             if match := re.search(pattern, paragraph):
                 yield line, f"`{match[0]}`: {remedy}"
         for sentence in sentences(paragraph) if lengths else ():
-            if (count := len(re.findall(r"\w\S*", sentence))) > LONGEST:
-                yield line, f"a sentence of {count} words, more than {LONGEST}: make two: {sentence[:60]} ..."
+            if (count := len(re.findall(r"\w\S*", sentence))) > MAX_WORDS:
+                yield line, f"a sentence of {count} words, more than {MAX_WORDS}: make two: {sentence[:60]} ..."
 
 
 def not_in_headings(texts: list[str]) -> list[str]:

@@ -24,7 +24,7 @@ from ansible.release import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ["tests/plugins"]
-LEAST = {"2.20": (3, 12)}
+MIN_PYTHON = {"2.20": (3, 12)}
 """Releases that need a newer Python than Debian 12 has."""
 RESOLVELIB = "resolvelib==1.0.1"  # the newest that ansible-galaxy of 2.17 and 2.18 takes; 2.20 takes the lock's
 
@@ -33,7 +33,7 @@ def environment(core: str) -> Path:
     """Return the Python of an environment with that ansible-core, made anew."""
     folder = ROOT / "artifacts" / "ansible" / core
     python = folder / "bin" / "python"
-    least = next((needed for first, needed in LEAST.items() if core.startswith(f"{first}.")), (3, 0))
+    least = next((needed for first, needed in MIN_PYTHON.items() if core.startswith(f"{first}.")), (3, 0))
     mine = sys.version_info >= least
     subprocess.run(
         [sys.executable if mine else newer(least), "-m", "venv", "--clear", "--without-pip", folder], check=True

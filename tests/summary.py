@@ -16,7 +16,7 @@ import tiers
 import timetable
 from junit import Failure, counted, failed
 
-MOST_AGAIN = 5
+MAX_RERUNS = 5
 SECONDS_AGAIN = 900
 SHARED = "tests/e2e/"
 
@@ -45,7 +45,7 @@ def again(failures: list[Failure]) -> dict[Failure, str]:
     """Run tests that failed once more, each alone, and return a line for each that passed then."""
     result: dict[Failure, str] = {}
     by_test = {failure.nodeid: failure for failure in failures}  # one that fails, and then in its end, too, is one test
-    if len(by_test) > MOST_AGAIN:
+    if len(by_test) > MAX_RERUNS:
         return result
     for failure in by_test.values():
         if not failure.nodeid or failure.nodeid.startswith(SHARED):

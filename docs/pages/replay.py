@@ -17,7 +17,7 @@ LOG = ROOT / "docs" / "evidence" / "demo-log.md"
 PAGE = "docs/pictures/demo.svg"
 COLUMNS, ROWS = 45, 18
 """Characters of a line after its time, and lines of a scene: on a phone of 390 px a letter has 11 px."""
-LONGEST = {"base": 3, "tuned": 7}
+MAX_ANSWER_LINES = {"base": 3, "tuned": 7}
 """Lines of an answer; a tuned one is whole, as a half of its advice could be wrong."""
 WIDTH, TOP, LEADING, SIZE, INDENT = 600, 62, 26, 19, 74
 LINE_SECONDS, WORD_SECONDS, SCENE_SECONDS, LAST_SECONDS = 0.4, 0.05, 2.0, 6.0
@@ -136,7 +136,11 @@ def scenes(page: str) -> list[list[tuple[str, str, str]]]:
                 [line.text]
                 if fits
                 else textwrap.wrap(
-                    line.text, COLUMNS, subsequent_indent="  ", max_lines=LONGEST.get(look, 2), placeholder=" ..."
+                    line.text,
+                    COLUMNS,
+                    subsequent_indent="  ",
+                    max_lines=MAX_ANSWER_LINES.get(look, 2),
+                    placeholder=" ...",
                 )
             )
             at = " " if line.second is None else f"{line.second // 60:02.0f}:{line.second % 60:02.0f}"

@@ -21,7 +21,7 @@ from ..plugin_utils.waiting import (
 
 MODELS = ("base", "tuned")
 MAX_TRIES = 5
-AGAIN = "fix the cause and run playbooks/train.yml, which repeats the promotion, and this playbook again"
+REMEDY = "fix the cause and run playbooks/train.yml, which repeats the promotion, and this playbook again"
 
 
 class ActionModule(DocumentedAction):
@@ -95,7 +95,7 @@ def _promotion_now(api: Api, args: Json, lines: StatusLines) -> tuple[str, str |
     seen = pods if word == "failed" else [pod for pod in pods if pod.get("status", {}).get("phase") != "Failed"]
     trouble = watch_pods(api, namespace, seen, lines, args["unschedulable_timeout"], "serve")
     if word == "failed" or trouble:
-        raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}\n{AGAIN}")
+        raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}\n{REMEDY}")
     lines.alive(f"{job_name}: still running")
     return "", None
 

@@ -18,7 +18,7 @@ from ..plugin_utils.waiting import (
     watch_pods,
 )
 
-AGAIN = "fix the cause and run the playbook again"
+REMEDY = "fix the cause and run the playbook again"
 RESUMES = "; it resumes at the last checkpoint"
 REMOVES = " with -e train_again=true, which removes the waiting job first"
 
@@ -73,7 +73,7 @@ class ActionModule(DocumentedAction):
             # roles/train removes a failed job by itself; one that still waits for its pods may be on its way
             how = RESUMES if word == "failed" else REMOVES
             why = jobs.took_too_long(api, namespace, kind, job) or trouble or message
-            raise AnsibleActionFail(f"training {run} failed: {why}\n{AGAIN}{how}")
+            raise AnsibleActionFail(f"training {run} failed: {why}\n{REMEDY}{how}")
         if word == "queued":
             why = jobs.waits_for(jobs.workload_of(api, namespace, job))
             lines.changed(run, f"waits in the queue: {why or message}")

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
-MOST = 60
+MAX_TASKS = 60
 POLL_SECONDS = 0.02
 DELAYS = (0.0, 0.4, 1.2)
 """Seconds after the task's start, in turn: before its first request, between two, or later."""
@@ -84,11 +84,11 @@ def killed(call: list[str], task: int, delay: float) -> str | None:
 
 def at_every_task(call: list[str], step: int = 1) -> tuple[int, str]:
     """Kill a run at each `step`-th task; return how many were killed, and the output of the one that ended."""
-    for number, task in enumerate(range(1, MOST, step)):
+    for number, task in enumerate(range(1, MAX_TASKS, step)):
         text = killed(call, task, DELAYS[number % len(DELAYS)])
         if text is not None:
             return number, text
-    raise RuntimeError(f"the playbook has more than {MOST} tasks")
+    raise RuntimeError(f"the playbook has more than {MAX_TASKS} tasks")
 
 
 def while_deleting(call: list[str], log: Path, deletions: int) -> None:
@@ -134,7 +134,7 @@ def main() -> int:
         print(f"killed after {given.deletions} deletions")
         return 0
     runs, _ = at_every_task(call)
-    again = killed(call, MOST, 0.0)
+    again = killed(call, MAX_TASKS, 0.0)
     if again is None or changed(again):
         print(f"the run after {runs} killed ones and a whole one changed something:\n{again}", file=sys.stderr)
         return 1

@@ -21,7 +21,7 @@ from embedded_cluster.builds import pyenv
 from fresh import checkout
 from trainlab import cli
 
-LARGEST = 300_000_000
+MAX_BYTES = 300_000_000
 """Bytes of the environment."""
 PAGES = [paths.REPO / "README.md", *sorted((paths.REPO / "docs" / "start").glob("*.md"))]
 RUN = (r"make venv", r"\. \.venv/bin/activate", r"trainlab (check|plan) .+")
@@ -131,7 +131,7 @@ def test_it_is_small_and_has_no_torch(shell: Shell) -> None:
     assert environment.is_relative_to(shell.env["TRAINLAB_HOME"])
     size = sum(file.lstat().st_size for file in environment.rglob("*") if file.is_file() and not file.is_symlink())
     print(f"{size / 1e6:.0f} MB")
-    assert size < LARGEST
+    assert size < MAX_BYTES
     (packages,) = environment.glob("lib/python3.*/site-packages")
     assert (packages / "ansible").is_dir() and not list(packages.glob("torch*"))
 

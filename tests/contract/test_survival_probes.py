@@ -27,7 +27,7 @@ from contract.test_survival_data import (
 from trainlab.evaluation import facts
 
 STEPS_KEYS = ["steps", "warning", "alternative"]
-LONGEST = 110
+MAX_LENGTH = 110
 """Characters of a step, a warning or an alternative: a style of short sentences."""
 MIN_COMPOSED = 40
 RETAINED = 200
@@ -102,7 +102,7 @@ def test_an_answer_in_steps_says_what_the_answer_says(ident: str) -> None:
     style = row["steps"]
     assert list(style) == STEPS_KEYS and 2 <= len(style["steps"]) <= 5
     parts = [*style["steps"], style["warning"], style["alternative"]]
-    assert all(filled(part) and len(part) <= LONGEST and part.endswith(".") for part in parts)
+    assert all(filled(part) and len(part) <= MAX_LENGTH and part.endswith(".") for part in parts)
     assert len(set(parts)) == len(parts)
     assert facts.recall(rendered(row), row["facts"]) == 1.0
     assert facts.forbidden(rendered(row), row.get("never", [])) == []

@@ -11,7 +11,7 @@ from fresh.fresh_machine import booted
 from fresh.watching import HANGS
 
 pytestmark = pytest.mark.fresh
-LONGEST = 500
+MAX_LENGTH = 500
 """Characters of a sentence."""
 GATE = {
     *(
@@ -53,4 +53,4 @@ def test_machine(name: str) -> None:
         assert ended.code == case.code, ended.shown()
         told = [line for line in ended.err.splitlines() if line.startswith("error: ")]
         assert len(told) == (1 if case.code == 2 else 0), ended.shown()
-        assert not told or len(told[0]) < LONGEST, told[0]
+        assert not told or len(told[0]) < MAX_LENGTH, told[0]

@@ -18,7 +18,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AGAIN_SECONDS = 0.2
+RETRY_SECONDS = 0.2
 POLL_SECONDS = 0.02
 STOP_SECONDS = 2.0
 STOPPED = "TtZX"
@@ -65,7 +65,7 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: in
         todo.clear()
         while working:
             end_all()
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(RETRY_SECONDS)
         raise
     return [results[index] for index in range(wanted)]
 

@@ -30,12 +30,12 @@ POD_SUBNET = ("TRAINLAB_POD_SUBNET", "10.245.0.0/16")
 SERVICE_SUBNET = ("TRAINLAB_SERVICE_SUBNET", "10.243.0.0/16")
 SHAPE = "[a-z]([a-z0-9-]*[a-z0-9])?"
 """Pattern of a cluster's name."""
-LONGEST_LINK = 15  # the kernel's IFNAMSIZ, minus the terminating zero
+MAX_LINK_NAME = 15  # the kernel's IFNAMSIZ, minus the terminating zero
 
 
 def checked_name(asked: str) -> str:
     """Return the name of a cluster; UserError when it cannot be part of a host, folder and link name."""
-    longest = LONGEST_LINK - len(link_of(""))
+    longest = MAX_LINK_NAME - len(link_of(""))
     if not re.fullmatch(SHAPE, asked) or len(asked) > longest:
         raise UserError(
             f"TRAINLAB_CLUSTER={asked}: give at most {longest} lower case letters, digits and hyphens that begin with "

@@ -19,7 +19,7 @@ from embedded_cluster.base import say
 
 POLL_SECONDS = 0.2
 SAY_SECONDS = 30.0
-LONGEST_COMMAND = 160
+MAX_COMMAND = 160
 
 
 @contextlib.contextmanager
@@ -45,7 +45,7 @@ def waiting(path: Path, why: str, shared: bool = False, seconds: float | None = 
             say.info(f"waited {time.monotonic() - begin:.1f} s")
         held.seek(0)
         held.truncate()
-        held.write(f"{os.getpid()} {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:LONGEST_COMMAND]}\n")
+        held.write(f"{os.getpid()} {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:MAX_COMMAND]}\n")
         held.flush()
         yield
 

@@ -12,8 +12,8 @@ import os
 from embedded_cluster.base import say
 
 VARIABLE = "TRAINLAB_PATIENCE"
-LONGEST_PAUSE = 10.0
-HIGHEST_FLOOR = 10.0
+MAX_PAUSE = 10.0
+MAX_FLOOR = 10.0
 """A busy machine multiplies a limit by no more: it may be idle again in a minute, and something may be broken."""
 _floor = 1.0
 
@@ -40,8 +40,8 @@ def raise_for(tasks: float, processors: int) -> None:
     """
     global _floor
     given, pressure = factor(), round(tasks / processors, 1)
-    if min(pressure, HIGHEST_FLOOR) > given:
-        _floor = min(pressure, HIGHEST_FLOOR)
+    if min(pressure, MAX_FLOOR) > given:
+        _floor = min(pressure, MAX_FLOOR)
         say.info(f"{pressure:g} tasks share each processor: limits of waits are multiplied by {_floor:g} ({VARIABLE})")
 
 
@@ -52,7 +52,7 @@ def seconds(usual: float) -> float:
 
 def pause(usual: float) -> float:
     """How long to sleep between two polls: frequent polling is what a slow machine can least afford."""
-    return min(seconds(usual), max(usual, LONGEST_PAUSE))
+    return min(seconds(usual), max(usual, MAX_PAUSE))
 
 
 def hint() -> str:

@@ -19,7 +19,7 @@ LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/list
 JOURNAL = Path("/var/lib/dpkg/updates")
 """Of dpkg's database: a file with a number as its name is of a dpkg that was cut short, and apt-get refuses to start."""
 WAIT_SECONDS = 600.0
-LONGEST = 200
+MAX_QUOTED = 200
 """Characters of apt's error that our message quotes."""
 UNREACHED = "cannot reach Debian's package archive"
 NETWORK = ("Failed to fetch", "Release file")
@@ -118,4 +118,4 @@ def _run(*command: str) -> None:
 def reason(said: str) -> str:
     """Return the first error in the output of apt, or of mmdebstrap quoting apt: the later ones repeat it."""
     lines = said.strip().splitlines()
-    return next((line for line in lines if line.startswith("E:")), lines[-1] if lines else "")[:LONGEST]
+    return next((line for line in lines if line.startswith("E:")), lines[-1] if lines else "")[:MAX_QUOTED]

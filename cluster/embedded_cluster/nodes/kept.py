@@ -20,7 +20,7 @@ VERSIONED = ("kubernetes", "etcd", "coredns")
 CONFIGURATION = "configuration of the nodes"
 VOLUMES = ("share/rwx/*_*_*", "nodes/*/root/var/lib/local-path/*_*_*")
 """Folders of volumes in the cluster's folder, as the provisioner names them: VOLUME_NAMESPACE_CLAIM."""
-MOST_NAMED = 8
+MAX_NAMED = 8
 
 
 def exists() -> bool:
@@ -97,8 +97,8 @@ def require(count: int, recreate: bool = False) -> bool:
         say.info(f"the cluster in {paths.CLUSTER} is made anew, as {WORD} asks: {'; '.join(different)}")
         return False
     held = volumes()
-    more = f" and {len(held) - MOST_NAMED} more" * (len(held) > MOST_NAMED)
-    lost = f"these volumes: {', '.join(held[:MOST_NAMED])}{more}" if held else "no volumes, but all objects in it"
+    more = f" and {len(held) - MAX_NAMED} more" * (len(held) > MAX_NAMED)
+    lost = f"these volumes: {', '.join(held[:MAX_NAMED])}{more}" if held else "no volumes, but all objects in it"
     down = "make demo-down" if identity.NAME == identity.DEFAULT else f"TRAINLAB_CLUSTER={identity.NAME} make demo-down"
     raise say.UserError(
         f"the cluster in {paths.CLUSTER} cannot be kept: {'; '.join(different)}. A new one would lose {lost}. To keep it, use "

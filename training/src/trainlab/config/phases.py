@@ -43,7 +43,7 @@ from trainlab.config.methods import (
     Unfreeze,
     Vision,
 )
-from trainlab.config.types import MOST_EXACT, Bytes, Cpu, Name, Strict
+from trainlab.config.types import MAX_EXACT, Bytes, Cpu, Name, Strict
 
 
 class Resources(Strict):
@@ -171,7 +171,7 @@ class Phase(Strict):
     name: Name = Field(description="Short name of the phase.")
     recipe: str
     title: str = Field(max_length=200, description="One-line title for display.")
-    seed: int = Field(42, ge=0, le=MOST_EXACT, description="Seed for everything random.")
+    seed: int = Field(42, ge=0, le=MAX_EXACT, description="Seed for everything random.")
     model: Model
     data: Data
     train: Train = Train()

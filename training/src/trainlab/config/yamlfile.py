@@ -14,7 +14,7 @@ STDIN = Path("-")
 """Standard input, so that `helm get values ... -o yaml | trainlab plan -` needs no file."""
 
 
-MOST_VALUES = 100_000
+MAX_VALUES = 100_000
 """Values of one file, counting an alias each time it is used."""
 
 
@@ -97,8 +97,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def _plain(value: Any, name: str, above: list[int], count: list[None]) -> Any:
     """Return a value as JSON would carry it to Helm: 4.0 is 4, keys are text. Raises UserError for an alias that contains itself."""
     count.append(None)
-    if id(value) in above or len(count) > MOST_VALUES:
-        why = "an alias contains itself" if id(value) in above else f"its aliases make more than {MOST_VALUES} values"
+    if id(value) in above or len(count) > MAX_VALUES:
+        why = "an alias contains itself" if id(value) in above else f"its aliases make more than {MAX_VALUES} values"
         raise UserError(f"{name}: {why}; write the values out")
     if isinstance(value, float):
         return int(value) if value.is_integer() else value

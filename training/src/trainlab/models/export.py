@@ -31,7 +31,7 @@ OF_THE_READER = ("transformers_version", "_name_or_path", "dtype", "torch_dtype"
 OF_VERSION_5 = ("backend", "is_local", "local_files_only")
 # The template before is kept in a branch that is never taken: a later stage that trains on chats wants it back.
 CONTINUES = "{#- trainlab: continues the text of the last message -#}"
-NEVER = ("{%- if false -%}", "{%- endif -%}{#- end -#}")
+DEAD_BRANCH = ("{%- if false -%}", "{%- endif -%}{#- end -#}")
 DEFAULT_SYSTEM = re.compile(r"\{#- trainlab: default system message -#\}.*?\{#- end -#\}", re.S)
 
 
@@ -126,14 +126,14 @@ def as_completion_template(template: str | None, bos: bool) -> str:
         "{%- else -%}{%- for part in content -%}{{- part['text'] -}}{%- endfor -%}{%- endif -%}"
     )
     begin = "{{- bos_token -}}" if bos else ""
-    return f"{CONTINUES}{begin}{text}{NEVER[0]}{restore_chat_template(template) or ''}{NEVER[1]}"
+    return f"{CONTINUES}{begin}{text}{DEAD_BRANCH[0]}{restore_chat_template(template) or ''}{DEAD_BRANCH[1]}"
 
 
 def restore_chat_template(template: str | None) -> str | None:
     """Return the chat template that `as_completion_template` replaced; None if there was none."""
     if not template or not template.startswith(CONTINUES):
         return template
-    return template.partition(NEVER[0])[2].removesuffix(NEVER[1]) or None
+    return template.partition(DEAD_BRANCH[0])[2].removesuffix(DEAD_BRANCH[1]) or None
 
 
 def _keep(tokenizer: Any, base: Path, folder: Path) -> None:

@@ -10,7 +10,7 @@ import math
 
 WEIGHT = 0.02
 """Standard deviation of a usual weight: `initializer_range` of Llama, SmolLM and most others."""
-LEAST = 0.5
+MIN_SHARE = 0.5
 """Refused below this share of weights that can change."""
 
 
@@ -31,7 +31,7 @@ def lost(learning_rate: float, steps: int) -> str | None:
     """Return the sentence for an update of whole weights that saving as bfloat16 would mostly undo, None for others."""
     distance = travel(learning_rate, steps)
     share = changeable(distance)
-    if share >= LEAST:
+    if share >= MIN_SHARE:
         return None
     return (
         f"phase.train.learning_rate is {learning_rate:g}: {steps} steps move a weight by at most {distance:.2g}; saved as "
