@@ -98,9 +98,9 @@ def missing(thing: Json) -> Json:
     status = thing.get("status") or {}
     told = {key: status[key] for key in ("phase", "reason", "message") if key in status}
     unmet = [
-        requirementStatu
-        for requirementStatu in status.get("requirementStatus") or []
-        if requirementStatu.get("status") not in ("Present", "Created")
+        requirement
+        for requirement in status.get("requirementStatus") or []
+        if requirement.get("status") not in ("Present", "Created")
     ]
     if unmet:
         told["requirementStatus"] = [{key: one.get(key, "") for key in REQUIREMENT} for one in unmet]

@@ -125,10 +125,7 @@ def state(pod: Pod) -> str:
         return f"waits for a node: {why[:120]}"
     for each in _statuses(pod):
         if "running" in each.get("state", {}):
-            if any(
-                each is initContainerStatuse
-                for initContainerStatuse in pod["status"].get("initContainerStatuses") or []
-            ):
+            if any(each is container for container in pod["status"].get("initContainerStatuses") or []):
                 return f"runs {each['name']}"
         elif (each.get("state", {}).get("waiting") or {}).get("reason") in ("ErrImagePull", "ImagePullBackOff"):
             return f"cannot pull {each.get('image')}"

@@ -96,7 +96,7 @@ def test_a_bundle_explains_what_happened_and_holds_no_secret(planted: Any, tmp_p
     (archive,) = (tmp_path / "out").iterdir()
     assert str(archive) in said and archive.stat().st_mode & 0o777 == 0o600
     with tarfile.open(archive) as packed:
-        names = {getmember.name.partition("/")[2]: getmember for getmember in packed.getmembers()}
+        names = {member.name.partition("/")[2]: member for member in packed.getmembers()}
         texts = {name: (packed.extractfile(one) or pytest.fail(name)).read().decode() for name, one in names.items()}
     assert not [name for name, text in texts.items() if PLANTED in text] and PLANTED not in said
     assert "git.example.com failed" in texts["statuses/nfd-4.20.yaml"] and "No such row" in str(texts)

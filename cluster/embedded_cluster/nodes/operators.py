@@ -274,9 +274,7 @@ def _explain(operator: Operator, state: list[dict[str, Any]], reason: str) -> st
         for condition in status.get("conditions", ()):
             if condition["status"] != "True":
                 lines.append(f"    {condition['type']}: {condition.get('reason', '')} {condition.get('message', '')}")
-        restarted = any(
-            containerStatuse.get("restartCount") for containerStatuse in status.get("containerStatuses", ())
-        )
+        restarted = any(container.get("restartCount") for container in status.get("containerStatuses", ()))
         previous = ("--previous",) if restarted else ()
         try:
             log = _kubectl("-n", operator.namespace, "logs", name, f"--tail={LOG_LINES}", *previous)

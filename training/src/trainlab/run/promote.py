@@ -13,8 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from trainlab import files
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
@@ -188,6 +186,8 @@ def check_weights(run_dir: Path) -> None:
 
     A full volume or a killed copy leaves half a file. Raises UserError with the first file that is missing, cut short or no safetensors file.
     """
+    from safetensors import SafetensorError, safe_open  # late: the other commands run where it is not installed
+
     remedy = f"remove {run_dir} and train again"
     paths = sorted(itertools.chain.from_iterable((run_dir / result).glob("*.safetensors") for result in RESULTS))
     index = run_dir / RESULTS[0] / INDEX
