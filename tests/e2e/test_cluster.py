@@ -75,7 +75,7 @@ def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, objec
     taken = _up(2)
     record_property("seconds_up_two_nodes", taken)
     assert taken < UP_SECONDS[2]
-    assert machine.ready_nodes() == {"n1": f"{machine.PODS}.0.0/24", "n2": f"{machine.PODS}.1.0/24"}
+    assert list(machine.ready_nodes()) == ["n1", "n2"]
     _pods_talk()
     assert machine.cluster("up", "--nodes", "2").endswith("changed=false\n")
     _unseen_down_does_no_harm()
@@ -103,6 +103,8 @@ def _pods_talk() -> None:
     machine.kubectl("wait", "--for=condition=Ready", "pod/on-n1", "pod/on-n2", "--timeout=60s")
     for own, other in (("n1", "n2"), ("n2", "n1")):
         address = machine.kubectl("get", "pod", f"on-{other}", "-o", "jsonpath={.status.podIP}")
+        # of the node's CNI configuration; its podCIDR, which no program of the cluster reads, can be the next one after a conflict of two controllers
+        assert address.startswith(f"{machine.PODS}.{int(other[1:]) - 1}."), address
         url = f"http://{address}:8080/index.html"
         assert machine.kubectl("exec", f"on-{own}", "--", "wget", "-qO-", url) == f"hello from {other}\n"
         name = "kubernetes.default.svc.cluster.local"
