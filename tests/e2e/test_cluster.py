@@ -103,7 +103,7 @@ def _pods_talk() -> None:
     machine.kubectl("wait", "--for=condition=Ready", "pod/on-n1", "pod/on-n2", "--timeout=60s")
     for own, other in (("n1", "n2"), ("n2", "n1")):
         address = machine.kubectl("get", "pod", f"on-{other}", "-o", "jsonpath={.status.podIP}")
-        # of the node's CNI configuration; its podCIDR, which no program of the cluster reads, can be the next one after a conflict of two controllers
+        # by the node's CNI configuration; its podCIDR, which no program of the cluster reads, is another one after a conflict
         assert address.startswith(f"{machine.PODS}.{int(other[1:]) - 1}."), address
         url = f"http://{address}:8080/index.html"
         assert machine.kubectl("exec", f"on-{own}", "--", "wget", "-qO-", url) == f"hello from {other}\n"
