@@ -326,25 +326,17 @@ def _make(folder: Path, wheels: Path | None, gpus: bool) -> None:
 
 def _install(folder: Path, scratch: Path, source: Path, locked: Sequence[Path]) -> None:
     """Install what these lock files name from the wheels in `source`: files are linked, not copied."""
-    common: list[str | Path] = [
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        folder / "bin" / "python",
-        "--no-index",
-        "--no-deps",
-    ]
+    argv: list[str | Path] = [uv(installer()), "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
     # The cache is on the file system of the environment.
-    argv = [uv(installer()), *common, "--cache-dir", scratch / "uv", "--link-mode", "hardlink", "--require-hashes"]
+    argv += ["--no-index", "--no-deps", "--require-hashes", "--cache-dir", scratch / "uv", "--link-mode", "hardlink"]
     argv += ["--find-links", source, *_requirements(locked)]
     _run(argv, f"installing into {folder}", f"free disk space, or remove {source} and run this again")
 
 
 def _install_playbooks(folder: Path, scratch: Path) -> None:
     """Install PLAYBOOKS_LOCK, of its package `ansible` only COLLECTION."""
-    (whole,) = (scratch / "tools").glob("ansible-[0-9]*.whl")
-    with zipfile.ZipFile(whole) as archive:  # pip compared its hash when it downloaded it
+    (wheel,) = (scratch / "tools").glob("ansible-[0-9]*.whl")
+    with zipfile.ZipFile(wheel) as archive:  # pip compared its hash when it downloaded it
         names = [name for name in archive.namelist() if name.startswith(COLLECTION)]
         archive.extractall(_packages(folder), names)
     entries = re.split(r"^(?=[a-zA-Z0-9])", PLAYBOOKS_LOCK.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -376,7 +368,7 @@ def _drop_unused(but: Path) -> None:
 
 def _users(folder: Path) -> list[Path] | None:
     try:
-        return [Path(load) for load in json.loads((folder / CHECKOUTS).read_text(encoding="utf-8"))]
+        return [Path(name) for name in json.loads((folder / CHECKOUTS).read_text(encoding="utf-8"))]
     except (FileNotFoundError, ValueError):
         return None
 
