@@ -74,7 +74,7 @@ def test_pushed_once_with_the_digest_that_the_registry_gives(
     assert digest == f"sha256:{hashlib.sha256(body).hexdigest()}"
     assert [one["image"] for one in said] == [f"{registry.host}/{NAME}@{digest}"] * 3
     assert [one["changed"] for one in said] == [True, False, True]
-    assert {load["mediaType"] for load in json.loads(body)["layers"]} == {f"{oci.LAYER}+gzip"}
+    assert {layer["mediaType"] for layer in json.loads(body)["layers"]} == {f"{oci.LAYER}+gzip"}
     assert list((paths.CACHE / "tmp").glob("push-*/auth.json")) == [], "no login is left behind"
 
 

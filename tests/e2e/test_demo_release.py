@@ -145,7 +145,7 @@ def test_an_ingress_leads_to_it_from_outside(release: Release, tmp_path: Path) -
         home = {"HOME": str(tmp_path)}
         (line,) = re.findall(r"^ +(curl -s https://.*)$", notes, re.MULTILINE)
         listed = until(lambda: says('"data"', "sh", "-c", line, env=home, ok=None), 60)
-        assert {load["id"] for load in json.loads(listed)["data"]} >= {"base", "tuned"}
+        assert {model["id"] for model in json.loads(listed)["data"]} >= {"base", "tuned"}
         body = json.dumps(question("tuned", QUESTIONS[0]))
         to = ("-s", "-H", "Content-Type: application/json", "-d", body, f"https://{HOST}/v1/chat/completions")
         assert json.loads(sh("curl", *to, env=home))["choices"][0]["message"]["content"] == before[0]["text"]

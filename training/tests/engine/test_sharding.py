@@ -63,7 +63,11 @@ def test_sharded_saved_and_resumed_is_the_whole_model_trained_without_sharding(t
     assert (again["resumed_from_step"], again["steps"]) == (3, 6)
     assert_same(trained / "whole", trained / "broken", tolerance=1e-5)
     losses = [
-        [load["loss"] for load in json.loads((trained / name / "training_history.json").read_text()) if "loss" in load]
+        [
+            entry["loss"]
+            for entry in json.loads((trained / name / "training_history.json").read_text())
+            if "loss" in entry
+        ]
         for name in ("whole", "broken")
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5) and len(losses[0]) == 6
