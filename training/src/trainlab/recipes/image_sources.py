@@ -2,16 +2,14 @@
 
 import contextlib
 import io
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trainlab import files
 from trainlab.config.types import CIFAR10, DIGITS
 from trainlab.errors import UserError
-from trainlab.models.fetch import datasets_dir
+from trainlab.models import fetch as base
 
 TEST_DIGITS = 450  # of 1797; a quarter, so that the interval of the accuracy is narrow enough for a gate
 SPLIT_SEED = 0  # of the test images: fixed, because a phase's seed must not choose its own test set
@@ -23,7 +21,7 @@ Raw = tuple[Any, Any, Any, Any, tuple[str, ...]]
 
 def place(source: str, models: Path) -> Path:
     """Return the folder that holds the images of a source, inside the folder of data sets."""
-    return datasets_dir(models) / (
+    return base.datasets_dir(models) / (
         source.removeprefix("pvc:") if source.startswith("pvc:") else source.replace(":", "-")
     )
 
@@ -35,17 +33,12 @@ def fetch(source: str, models: Path) -> Path:
         return target
     if source != CIFAR10:
         raise UserError(f"phase.data.source is {source}: no folder {target / FOLDER}; put it there")
-    from filelock import FileLock
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(target.parent / f".{target.name}.lock"):
-        if (target / FOLDER).is_dir():  # another pod was first
-            return target
-        with files.atomic_folder(target) as folder:
-            _download(folder)
-            record = {"source": source, "license": LICENSE, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
-            files.write_json(folder / "source.json", record)
-    return target
+    def fill(folder: Path) -> dict[str, Any]:
+        _download(folder)
+        return {"source": source, "license": LICENSE}
+
+    return base.once(target, (target / FOLDER).is_dir, fill)
 
 
 def read(source: str, folder: Path) -> Raw:
@@ -94,8 +87,8 @@ def _download(folder: Path) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             _torchvision()(str(folder), train=True, download=True)
     except (OSError, RuntimeError) as error:
-        if getattr(error, "errno", None) == 28:
-            raise UserError(f"{folder.parent}: the volume is full ({files.free_text(folder)}); enlarge it") from None
+        if base.no_space(error):  # fetch.once says so
+            raise
         raise UserError(
             f"phase.data.source is {CIFAR10}: cannot be fetched: {str(error).splitlines()[0]}; allow access to "
             f"www.cs.toronto.edu, or put the folder {FOLDER} into the folder of data sets (by default that of the models) "
