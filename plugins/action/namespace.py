@@ -9,6 +9,7 @@ from ansible.errors import AnsibleActionFail
 
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import FORBIDDEN, ApiError, Json
+from ..plugin_utils.losses import HELM, left_in
 from ..plugin_utils.platform_api import remove, title
 from ..plugin_utils.waiting import StatusLines, polls
 
@@ -29,11 +30,11 @@ class ActionModule(ClusterAction):
     OPERATION = "namespace {name}"
 
     def run_on_cluster(self, args: Json) -> Json:
-        """Return changed, ours, how (found, absent, namespace, project), may_not (of `makes`) and notes."""
+        """Return changed, ours, how (found, absent, namespace, project), may_not (of `makes`), notes, left and others."""
         self._name: str = args["name"]
         found = self._look()
         if args["state"] == "absent":
-            return self._absent(found, args["timeout"])
+            return self._absent(found, args["timeout"], args["release"])
         notes: list[str] = []
         if found is not None:
             ours = owned(found)
@@ -45,7 +46,15 @@ class ActionModule(ClusterAction):
             self._request(notes)
             changed, how, ours = True, "project", True
         may_not = [arg for arg in args["makes"] if not self._may_make(arg)]
-        return {"changed": changed, "ours": ours, "how": how, "may_not": may_not, "notes": notes}
+        return {
+            "changed": changed,
+            "ours": ours,
+            "how": how,
+            "may_not": may_not,
+            "notes": notes,
+            "left": "",
+            "others": False,
+        }
 
     def _look(self) -> Json | None:
         """The namespace; None also on Forbidden, which is OpenShift's answer for one that does not exist."""
@@ -116,22 +125,44 @@ class ActionModule(ClusterAction):
             verb = "escalate"
         return self.api.may(verb, name, group, self._name)
 
-    def _absent(self, found: Json | None, timeout: float) -> Json:
+    def _absent(self, found: Json | None, timeout: float, release: str) -> Json:
+        losses = left_in(self.api, self._name) if found is not None else None
+        left = losses.sentence(self.api.oc, self._name) if losses else ""
         nothing: Json = {
             "changed": False,
             "ours": False,
             "how": "found" if found else "absent",
             "may_not": [],
             "notes": [],
+            "left": left,
+            "others": any(
+                _needs(thing, release, found is not None and owned(found))
+                for thing in (losses.things() if losses else [])
+            ),
         }
-        if found is None or not owned(found):
-            return nothing
+        if found is None or not owned(found) or left:
+            return nothing | {"ours": found is not None and owned(found)}
         typed = found | {"apiVersion": "v1", "kind": "Namespace"}
         if requested(found):  # its user may delete the Project, but not the Namespace below it
             typed = typed | {"apiVersion": PROJECT_API, "kind": "Project"}
         if not self.check:
             remove(self.api, [typed], timeout, POLL_SECONDS, StatusLines())
         return nothing | {"changed": True, "ours": True, "how": "absent", "notes": [f"{title(typed)} is gone"]}
+
+
+def _needs(thing: Json, release: str, ours: bool) -> bool:
+    """Tell whether an object needs the rights, limits, policies and queue of its namespace: one that is not of this release.
+
+    In a namespace of somebody else's that are jobs and what belongs to other releases of the chart.
+    """
+    marks = thing["metadata"].get("labels") or {}
+    if release and release in (marks.get("app.kubernetes.io/instance"), marks.get("name") if _helm(thing) else ""):
+        return False
+    return ours or thing["kind"] in ("PyTorchJob", "TrainJob") or marks.get("app.kubernetes.io/part-of") == "trainlab"
+
+
+def _helm(thing: Json) -> bool:
+    return bool(thing.get("type") == HELM)
 
 
 def request(name: str) -> Json:

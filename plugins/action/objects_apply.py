@@ -5,6 +5,8 @@ kind once, so a set of 400 unchanged objects costs a dozen requests. A namespace
 somebody else, and so does, with `namespace`, every other such object: nothing is applied then. What no document names any more is
 deleted in `namespace`, and without one only for the attendees whose Namespaces are in the set.
 Reported (`foreign: report`): one object after the other, as roles/platform does; those of others are `found`, with what differs.
+With `initial` the objects are the administrator's once they exist: created with that and the documents' fields, of which only the
+documents' follow later, and only while nobody else sets them otherwise.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -22,11 +25,13 @@ from ansible.errors import AnsibleActionFail
 from ..plugin_utils import labels
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import FORBIDDEN, NOT_FOUND, PAUSES, ApiError, Json, Unreachable
-from ..plugin_utils.platform_api import failure, remove, title
+from ..plugin_utils.platform_api import CONFLICT, FIELDS, MANAGER, failure, remove, title
 from ..plugin_utils.pods import pulled
 from ..plugin_utils.waiting import ApiRetries, StatusLines, polls, watch_pods
 
 SHOWN = 5
+MANAGERS = re.compile(r'conflicts? with "([^"]*)"')
+"""In the API server's answer to an apply that is not forced."""
 REMOVE_SECONDS, POLL_SECONDS, UNSCHEDULABLE_SECONDS = 120.0, 1.0, 60.0
 
 
@@ -39,6 +44,7 @@ class ActionModule(ClusterAction):
         """Apply; returns changed, objects (a line for each), drift (sentences) and the number of requests."""
         self._owner, self._namespace = args["owner"], args["namespace"]
         if args["foreign"] == "report":
+            self._initial = args["initial"]
             return self._one_by_one(args["documents"], args["fields_only"])
         refuse_other_types(args["documents"])
         documents = [_marked(each, self._owner) for each in args["documents"]]
@@ -107,11 +113,43 @@ class ActionModule(ClusterAction):
                 return "would change" if self.check else "unchanged"
             return self.api.put(document, before, self.check)
         if before is not None and not self._owned(before):
-            drift += [
-                f"{title(document)} is not ours and left as it is: {text}" for text in differences(document, before)
-            ]
+            whole = merged(self._initial.get(document["kind"], {}), document)
+            self._report("is not ours", whole, before, drift)
             return "found"
+        if self._initial:
+            return self._administrators(_labeled(document, self._owner), before, drift)
         return self.api.put(_labeled(document, self._owner), before, self.check)
+
+    def _report(self, why: str, document: Json, before: Json, drift: list[str]) -> None:
+        metadata = document["metadata"]
+        space = f" -n {metadata['namespace']}" if metadata.get("namespace") else ""
+        edit = f"`{self.api.oc}{space} edit {document['kind'].lower()} {metadata['name']}`"
+        drift += [
+            f"{title(document)} {why} and left as it is: {text}; set it there if you want it: {edit}"
+            for text in differences(document, before)
+        ]
+
+    def _administrators(self, document: Json, before: Json | None, drift: list[str]) -> str:
+        """Create an object with what `initial` has for its kind; of one that exists only set the document's own fields."""
+        initial = self._initial.get(document["kind"], {})
+        if before is None:
+            created = self.api.put(merged(initial, document), None, self.check)
+            if (
+                initial and not self.check
+            ):  # the document's fields get a manager of their own, and end with the inventory's
+                self.api.put(document, None, False, FIELDS)
+                self.api.put(document | without(initial, document), None, False)
+            return created
+        try:
+            return self.api.put(document, before, self.check, FIELDS, force=False)
+        except ApiError as error:
+            managers = set(MANAGERS.findall(str(error))) - {MANAGER}
+            if error.status != CONFLICT:
+                raise
+        if not managers:
+            return self.api.put(document, before, self.check, FIELDS)
+        self._report(f"has been changed by {', '.join(sorted(managers))}", document, before, drift)
+        return "found"
 
     def _served(self, document: Json) -> bool:
         """Tell whether the kind is served, which one of several API servers may not do yet; ApiError outside of check mode."""
@@ -242,6 +280,25 @@ def _marked(document: Json, owner: str) -> Json:
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
     marks = (document["metadata"].get("annotations") or {}) | {labels.APPLIED: digest}
     return labeled | {"metadata": labeled["metadata"] | {"annotations": marks}}
+
+
+def merged(below: Json, above: Json) -> Json:
+    """Return the fields of both; where both have one, that of `above`."""
+    return below | {
+        key: merged(below[key], value) if isinstance(value, dict) and isinstance(below.get(key), dict) else value
+        for key, value in above.items()
+    }
+
+
+def without(fields: Json, others: Json) -> Json:
+    """Return the fields that `others` does not have."""
+    left: Json = {}
+    for key, value in fields.items():
+        if isinstance(value, dict) and isinstance(others.get(key), dict):
+            left |= {key: without(value, others[key])}
+        elif key not in others:
+            left |= {key: value}
+    return left
 
 
 def _key(document: Json) -> tuple[str, str, str]:

@@ -7,85 +7,22 @@ the versions, their CustomResourceDefinitions, and last the namespaces. Running 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ansible.errors import AnsibleActionFail
 
 from ..plugin_utils import labels
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.jobs import KUEUE
 from ..plugin_utils.kube import Json
+from ..plugin_utils.losses import KINDS, PART_OF, Losses
 from ..plugin_utils.olm_plan import OLM, by_olm
-from ..plugin_utils.platform_api import OWNER, ours, remove, title
+from ..plugin_utils.platform_api import OWNER, editors, ours, remove, title
 from ..plugin_utils.playbooks import words
 from ..plugin_utils.waiting import StatusLines
 
-KINDS: tuple[Json, ...] = (
-    {"apiVersion": "v1", "kind": "PersistentVolumeClaim"},
-    {"apiVersion": "kubeflow.org/v1", "kind": "Notebook"},
-    {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"},
-    {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"},
-    {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService"},
-    {"apiVersion": "modelregistry.opendatahub.io/v1beta1", "kind": "ModelRegistry"},
-    {"apiVersion": "datasciencepipelinesapplications.opendatahub.io/v1", "kind": "DataSciencePipelinesApplication"},
-)
-"""What people keep in a namespace; their pods and settings go with it."""
-PART_OF = ("platform.opendatahub.io/part-of", "infrastructure.opendatahub.io/part-of")
 SHOWN = 3
 CRD_API, CRD_KIND = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 GROUPS = "operators.coreos.com/v1"
 LABEL_NAME_LENGTH = 63
-
-
-@dataclass
-class Losses:
-    """Collects what people would lose: objects of kinds that go, workbenches and volumes in namespaces that go.
-
-    `groups` are the API groups that go. Not theirs is what an operator made for itself: what the role's table lists as leftovers, what
-    has the label of OpenShift AI's components, and what an object owns that goes anyway. Source: rhods-operator,
-    pkg/metadata/labels/types.go (part-of) and internal/controller/dscinitialization (Auth has no owner).
-    """
-
-    groups: set[str]
-    _found: dict[str, Json] = field(default_factory=dict)
-
-    def add(self, entry: Json, spaces: set[str], things: list[Json]) -> None:
-        """Add those of an operator, except in `spaces`, where they are its own; `things` have apiVersion and kind."""
-        made = {(leftover["kind"], leftover["name"]) for leftover in entry.get("leftovers", [])}
-        for thing in things:
-            metadata = thing["metadata"]
-            own = (thing["kind"], metadata["name"]) in made or metadata.get("namespace") in spaces or ours(thing)
-            if (
-                not own
-                and not metadata.get("deletionTimestamp")
-                and not set(PART_OF) & set(metadata.get("labels") or {})
-            ):
-                self._found[metadata["uid"]] = thing
-
-    def things(self) -> list[Json]:
-        """Return what people made, without what goes as another object's property."""
-        return [one for one in self._found.values() if not self._owned(one)]
-
-    def _owned(self, one: Json) -> bool:
-        owners = one["metadata"].get("ownerReferences") or []
-        return any(
-            owner["apiVersion"].partition("/")[0] in self.groups or owner["uid"] in self._found for owner in owners
-        )
-
-    def sentence(self, oc: str) -> str:
-        """Return how many of each kind, some of their names, and how to see them all; empty when nothing is lost."""
-        things = self.things()
-        kinds: dict[str, list[str]] = {}
-        for thing in things:
-            metadata = thing["metadata"]
-            kinds.setdefault(thing["kind"], []).append(
-                "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-            )
-        counted = "; ".join(
-            f"{len(names)} {kind} ({', '.join(sorted(names)[:SHOWN])}{', ...' if len(names) > SHOWN else ''})"
-            for kind, names in sorted(kinds.items())
-        )
-        return f"{counted} (`{oc} get {','.join(sorted(kinds)).lower()} -A` lists them)" if counted else ""
 
 
 class ActionModule(ClusterAction):
@@ -114,6 +51,7 @@ class ActionModule(ClusterAction):
             if mine:  # a namespace alone is what an interrupted run leaves
                 entries.append((entry, subscription, _record(mine)))
         self._groups = {crd["spec"]["group"] for each in entries for crd in self._crds(*each)}
+        self._administrators = {entry["kind"] for entry in resources.values() if entry.get("administrators")}
         self._ask(entries, remove_data)
         self._refuse_queue_in_use()
         # while the components are there, which remove their finalizers
@@ -124,7 +62,8 @@ class ActionModule(ClusterAction):
         for name in reversed(list(resources)):
             entry = resources[name]
             own = self._list(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}")
-            self._delete([one for one in own if (one["kind"], one["metadata"]["name"]) not in later])
+            own = [one for one in own if (one["kind"], one["metadata"]["name"]) not in later]
+            self._delete([one for one in own if not self._edited(one, entries)])
         spaces: list[Json] = []
         for entry, subscription, record in entries:
             self._ask([(entry, subscription, record)], remove_data)  # somebody may have made something in the meantime
@@ -136,7 +75,7 @@ class ActionModule(ClusterAction):
 
     def _ask(self, entries: list[tuple[Json, Json | None, str]], remove_data: bool) -> None:
         """AnsibleActionFail if people would lose something that they did not agree to lose; check mode only reports it."""
-        losses = Losses(self._groups)
+        losses = Losses(self._groups, self._administrators)
         for entry, subscription, record in entries:
             self._look_at(losses, entry, subscription, record)
         sentence = losses.sentence(self.api.oc)
@@ -148,6 +87,16 @@ class ActionModule(ClusterAction):
                 f"{sentence}; save or move what they still need, delete it, and run the teardown again. "
                 "platform_remove_data=true deletes all of that with the platform, for good"
             )
+
+    def _edited(self, thing: Json, entries: list[tuple[Json, Json | None, str]]) -> bool:
+        """Tell, and report, that an administrator's object has their edits and would stay when its operator and its namespace go."""
+        names = editors(thing) if thing["kind"] in self._administrators else []
+        goes = {entry["namespace"] for entry, _subscription, _record in entries}
+        group = thing["apiVersion"].rpartition("/")[0]
+        if not names or group in self._groups or thing["metadata"].get("namespace") in goes:
+            return False
+        self._kept.append(f"{title(thing)} stays: it has been changed by {', '.join(names)}")
+        return True
 
     def _refuse_queue_in_use(self) -> None:
         """AnsibleActionFail while a job or another queue uses ours: Kueue keeps what it is deleted with until that ends."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,8 @@ INVENTORY = "inventory (trainlab_site, trainlab_phase_overrides)"
 CHECK_SECONDS = 60
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 OF_KUBERNETES = "kubernetes.io/service-name=kubernetes"
+DNS_SERVICES, OF_DNS = "/api/v1/namespaces/kube-system/services", "k8s-app=kube-dns"
+LINK_LOCAL = "169.254.0.0/16"
 CA = "trainlab-trusted-ca"
 """ConfigMap that roles/workspace/templates/trust.yaml.j2 makes, and OpenShift fills."""
 PROXY = "/apis/config.openshift.io/v1/proxies/cluster"
@@ -39,9 +40,9 @@ class ActionModule(DocumentedAction):
 
     def run_on_controller(self, args: Json) -> Json:
         """Return kubectl and ansible_facts; AnsibleActionFail with the CLI's sentences, or with why the connection failed."""
-        _refuse_space(args["helm"])
         if not args["files"]:
-            return {"changed": False, "kubectl": _connected(args)[0].kubectl}
+            api, _version = _connected(args)
+            return {"changed": False, "kubectl": api.kubectl, "helm": api.connection.command("helm", args["helm"])}
         proxy: Json = {"site": {}, "ports": []}
         connected = None
         if args["cluster_proxy"]:
@@ -75,17 +76,14 @@ class ActionModule(DocumentedAction):
             "kubernetes": version.get("gitVersion", ""),
             "openshift": openshift,
             "api_servers": [] if openshift else api_server_blocks(api),
+            "dns_servers": [] if openshift else dns_blocks(api),
         }
-        return {"changed": False, "kubectl": api.kubectl, "ansible_facts": {"trainlab_resolved": context}}
-
-
-def _refuse_space(helm: str) -> None:
-    """Refuse a path that kubernetes.core.helm, which joins it and its arguments with spaces, takes for several words."""
-    if shlex.quote(helm) != helm:
-        raise AnsibleActionFail(
-            f"trainlab_helm: {helm}: kubernetes.core.helm cannot run a program with a space or quote in its path; set it to a link "
-            "in another folder"
-        )
+        return {
+            "changed": False,
+            "kubectl": api.kubectl,
+            "helm": context["helm"],
+            "ansible_facts": {"trainlab_resolved": context},
+        }
 
 
 def _claim(volume: str, site: Json, release: str) -> str:
@@ -170,6 +168,22 @@ def api_server_blocks(api: Api) -> list[str]:
         return []
     found = {address for one in slices for end in one.get("endpoints") or [] for address in end.get("addresses") or []}
     return sorted(str(ipaddress.ip_network(address)) for address in found)
+
+
+def dns_blocks(api: Api) -> list[str]:
+    """Return the addresses at which pods find NodeLocal DNSCache, no pod that a NetworkPolicy could select, as CIDR blocks.
+
+    It listens on its node: on a link-local address, and on that of DNS's Service (github.com/kubernetes/kubernetes,
+    cluster/addons/dns/nodelocaldns), which is left out where this user may not read it. OpenShift has none.
+    """
+    try:
+        services = api.items(DNS_SERVICES, OF_DNS)
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        services = []
+    addresses = {address for one in services for address in one["spec"].get("clusterIPs") or [] if address != "None"}
+    return [LINK_LOCAL, *sorted(str(ipaddress.ip_network(address)) for address in addresses)]
 
 
 def cluster_proxy(api: Api, site: Json) -> Json:

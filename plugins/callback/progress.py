@@ -86,13 +86,17 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             self._display.display(self._dump_results(data))
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        """Print the message, without where it was raised."""
+        """Print the message, of a loop that of each item that failed, without where it was raised."""
         seconds = time.monotonic() - self._task_start
         color = C.COLOR_WARN if ignore_errors else C.COLOR_ERROR
         self._line("ignored" if ignore_errors else "FAILED", seconds, result, color)
-        self._display.display(f"\nerror: {explained(_data(result))}\n", color=color)
+        data = _data(result)
+        failed = [each for each in data.get("results") or [] if each.get("failed") or each.get("unreachable")]
+        for each in failed:  # of a loop, whose own message only says that there are some
+            self._display.display(f"\nerror: {_label(each)}: {explained(each)}", color=color)
+        self._display.display("" if failed else f"\nerror: {explained(data)}\n", color=color)
         if self._display.verbosity > 1:
-            self._display.display(self._dump_results(_data(result)))
+            self._display.display(self._dump_results(data))
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """As a failure."""
@@ -112,9 +116,12 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         )
 
     def v2_on_file_diff(self, result: Any) -> None:
-        """Print differences in diff mode."""
-        if self._display.verbosity or C.DIFF_ALWAYS:
-            self._display.display(self._get_diff(_data(result).get("diff") or {}))
+        """Print the differences, of a loop those of each item; Ansible calls it in diff mode only."""
+        data = _data(result)
+        for each in data["results"] if _task(result).loop and "results" in data else [data]:
+            if each.get("diff") and (text := self._get_diff(each["diff"])):
+                self._head()
+                self._display.display(text.rstrip("\n"))
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
         """Say why nothing runs."""
@@ -160,6 +167,11 @@ def explained(data: dict[str, Any]) -> str:
     if stream and stream not in text:
         text = f"{text}\n{stream[-2000:]}"
     return text
+
+
+def _label(item: dict[str, Any]) -> str:
+    """Return how the loop names this item."""
+    return _text(item.get("_ansible_item_label", item.get("item", "")))
 
 
 def _named(task: Any) -> str:

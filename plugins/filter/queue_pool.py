@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
-from ..plugin_utils.checks.cluster_state import open_to, quantity
+from ..plugin_utils.checks.cluster_state import GPU, open_to, quantity, tolerations
 from ..plugin_utils.jobs import KUEUE
 from ..plugin_utils.kube import Json
 
@@ -63,7 +63,6 @@ _value:
   elements: dict
 """
 
-GPU = "nvidia.com/gpu"
 """As training/src/trainlab/config/site.py, gpuResource."""
 KI = 1024
 SUFFIXES = ("Mi", "Gi", "Ti", "Pi", "Ei")
@@ -112,9 +111,8 @@ def queue_share(groups: list[Json], quota: Json | None = None) -> list[Json]:
 def _offered(nodes: list[Json], site: Json, given: Json) -> dict[str, str]:
     """What the site's pods may allocate on all nodes that take them, by resource."""
     gpu, selector = site.get("gpuResource") or GPU, site.get("nodeSelector") or {}
-    # the chart tolerates the resource's own taint
-    tolerations = [*(site.get("tolerations") or []), {"key": gpu, "operator": "Exists", "effect": "NoSchedule"}]
-    usable = [each["status"].get("allocatable") or {} for each in nodes if open_to(each, selector, tolerations)]
+    known = tolerations(site, {}, 1)
+    usable = [each["status"].get("allocatable") or {} for each in nodes if open_to(each, selector, known)]
     for resource in ("cpu", "memory"):
         if not usable and resource not in given:
             chosen = ", ".join(f"{key}: {value}" for key, value in selector.items()) or "empty"

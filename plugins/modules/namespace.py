@@ -7,7 +7,7 @@ module: namespace
 short_description: Create a namespace, or request a Project, or remove what it created
 description:
   - For a user who may not create namespaces it requests an OpenShift Project, with the user as its administrator.
-  - State absent removes a namespace that this module created, and no other.
+  - State absent removes a namespace that this module created and in which nothing is left of people or releases, and no other.
 version_added: 0.1.0
 options:
   name:
@@ -28,6 +28,10 @@ options:
     type: list
     elements: str
     default: []
+  release:
+    description: With state absent, the Helm release that goes; what is left of it, as its volumes, is not RV(others).
+    type: str
+    default: ""
   timeout:
     description: Seconds to wait until a removed namespace is gone.
     type: float
@@ -55,6 +59,14 @@ how:
   description: Whether it was there (C(found)), is not there (C(absent)), or is a new C(namespace) or C(project).
   returned: success
   type: str
+left:
+  description: With state absent, what people or releases have in it, in one sentence; empty if nothing.
+  returned: success
+  type: str
+others:
+  description: With state absent, whether some of it needs what the role workspace made, and is not of O(release).
+  returned: success
+  type: bool
 may_not:
   description: Those of C(makes) that the user may not create in it.
   returned: success

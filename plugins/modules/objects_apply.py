@@ -30,6 +30,13 @@ options:
     description: With O(foreign=report), only set these fields of an object that an operator creates, without owning it.
     type: bool
     default: false
+  initial:
+    description:
+      - With O(foreign=report), fields by kind that an object gets only when it is created; it is the administrator's from then on.
+      - The documents' own fields follow later, unless somebody else has set them; what differs then is returned as RV(drift).
+      - Kinds of the documents that it does not name have nothing more at first. Empty, the objects stay ours.
+    type: dict
+    default: {}
   namespace:
     description: Read and write only in this namespace, for a user who may not list all; objects of others in it are refused.
     type: str

@@ -33,7 +33,7 @@ options:
     type: bool
     default: false
   helm:
-    description: Helm 3 binary.
+    description: Helm 3 or 4.
     type: path
     default: helm
   cluster_id:
@@ -59,6 +59,10 @@ kubectl:
   description: Beginning of a shell command that reaches the cluster.
   returned: success
   type: str
+helm:
+  description: Beginning of a shell command of Helm that reaches the cluster.
+  returned: success
+  type: str
 ansible_facts:
   description: What the roles of this collection share.
   returned: success
@@ -70,7 +74,8 @@ ansible_facts:
         (C(ok), C(verdict), C(findings) and the numbers of C(trainlab plan --json)), C(proxy) (what C(site) got of the cluster's,
         and its C(ports)), C(server), C(kubectl) and C(helm) as the beginning
         of a shell command that reaches it, C(kubernetes) version, C(openshift) true or false,
-        C(api_servers) (CIDR blocks from which their proxy comes; none on OpenShift, and where they may not be read).
+        C(api_servers) (CIDR blocks from which their proxy comes; none on OpenShift, and where they may not be read),
+        C(dns_servers) (CIDR blocks of NodeLocal DNSCache, which is no pod; none on OpenShift).
       returned: success
       type: dict
 """

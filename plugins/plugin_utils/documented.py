@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import fragment_loader
 from ansible.utils.plugin_docs import get_docstring
@@ -32,6 +33,12 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
     def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
         """Check the arguments and return what `run_on_controller` returns; AnsibleActionFail for one that is not as documented."""
         super().run(tmp, task_vars)
+        if (way := getattr(self._connection, "transport", "local")) != "local":
+            raise AnsibleActionFail(
+                f"host {self._task_host(task_vars)} is reached by {way}, but kubeconfigs, values and charts are read on the machine that "
+                "runs ansible-playbook; run it on that host (a bastion) itself, or set ansible_connection: local for localhost; nothing "
+                "was applied"
+            )
         self.task_vars = task_vars or {}
         spec = argument_spec(type(self).__module__.rpartition(".")[2])
         for option in VARIABLES.keys() & spec.keys() - self._task.args.keys():
@@ -41,6 +48,10 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
         self._task.args = plain(self._task.args)
         _result, args = self.validate_argument_spec(spec)
         return self.run_on_controller(args)
+
+    @staticmethod
+    def _task_host(task_vars: Json | None) -> str:
+        return str((task_vars or {}).get("inventory_hostname", "localhost"))
 
     @abstractmethod
     def run_on_controller(self, args: Json) -> Json:

@@ -26,6 +26,8 @@ from .waiting import StatusLines
 
 MANAGER = "trainlab-platform"
 """The name under which server-side apply records our fields."""
+FIELDS = "trainlab-fields"
+"""The same for the fields that the inventory names in an object that is the administrator's."""
 OWNER = "platform"
 """Value of the owner label on what these plugins create."""
 CORE_GROUP = "v1"
@@ -85,20 +87,25 @@ class PlatformApi(Api):
         """Merge these fields into an object."""
         return self._send_as("application/merge-patch+json", path, body, **query)
 
-    def apply(self, path: str, body: Json, dry_run: bool = False) -> Json:
-        """Create or change an object by server-side apply; our own fields win over any other manager's."""
-        query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
+    def apply(self, path: str, body: Json, dry_run: bool = False, manager: str = MANAGER, force: bool = True) -> Json:
+        """Create or change an object by server-side apply.
+
+        With `force` our fields win over any other manager's; without, ApiError 409 names the managers that set them otherwise.
+        """
+        query = {"fieldManager": manager, "force": str(force).lower()} | ({"dryRun": "All"} if dry_run else {})
         return self._send_as("application/apply-patch+yaml", path, body, **query)
 
-    def put(self, document: Json, before: Json | None, dry_run: bool) -> str:
+    def put(
+        self, document: Json, before: Json | None, dry_run: bool, manager: str = MANAGER, force: bool = True
+    ) -> str:
         """Apply a document whose kind is served, of which `before` is there; return created, changed or unchanged.
 
-        A dry run answers `would create` or `would change`.
+        A dry run answers `would create` or `would change`. `manager` and `force` are those of `apply`.
         """
         metadata = document["metadata"]
         path = self.path(document["apiVersion"], document["kind"], metadata.get("namespace", ""), metadata["name"])
         try:
-            after = self.apply(str(path), document, dry_run)
+            after = self.apply(str(path), document, dry_run, manager, force)
         except ApiError as error:
             if dry_run and before is None and error.status == NOT_FOUND:  # its namespace would have been created before
                 return "would create"
@@ -144,6 +151,19 @@ class PlatformApi(Api):
 def ours(thing: Json) -> bool:
     """Tell whether the platform role created this object."""
     return (thing["metadata"].get("labels") or {}).get(labels.OWNER) == OWNER
+
+
+def editors(thing: Json) -> list[str]:
+    """Return who else set fields of an object of ours, by the names of their field managers; its status and metadata do not count."""
+    return sorted(
+        {
+            entry.get("manager", "")
+            for entry in thing["metadata"].get("managedFields") or []
+            if entry.get("manager") not in (MANAGER, FIELDS)
+            and not entry.get("subresource")
+            and set(entry.get("fieldsV1") or {}) - {"f:metadata", "f:status"}
+        }
+    )
 
 
 def plain(thing: Json) -> Json:

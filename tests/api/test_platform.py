@@ -422,6 +422,68 @@ def test_from_a_release_and_a_channel_to_the_next(cluster: Cluster, tmp_path: Pa
     assert cluster.objects() == bare
 
 
+def test_what_an_administrator_changes_in_what_is_theirs_stays(cluster: Cluster) -> None:
+    """The ClusterPolicy and the monitoring's ConfigMap: created, then only our own fields follow the inventory; edits survive all of it.
+
+    Ours are what the inventory names, until somebody sets them to something else; that is told with what to do.
+    """
+    bare = cluster.objects()
+    shared = ALL | {"platform_gpu_shares": 4, "platform_gpu_policy": {"driver": {"version": "580.95.05"}}}
+    run = cluster.playbook("platform", **shared)
+    assert run.code == 0, run.text
+
+    def policy() -> dict[str, Any]:
+        result = cluster.client.look("nvidia.com/v1", "ClusterPolicy", "gpu-cluster-policy")
+        assert result
+        return result | {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy"}
+
+    def monitored() -> dict[str, Any]:
+        result = cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
+        assert result
+        return dict(yaml.safe_load(result["data"]["config.yaml"]))
+
+    theirs = {"enableUserWorkload": True, "prometheusK8s": {"retention": "15d"}}
+    cluster.client.merge(MONITORING, {"data": {"config.yaml": yaml.safe_dump(theirs)}})
+    cluster.client.merge(policy(), {"spec": {"mig": {"strategy": "mixed"}, "driver": {"version": "590.1"}}})
+    again = cluster.playbook("platform", **shared)
+    assert (again.code, again.changed) == (0, 0), again.text
+    assert monitored() == theirs
+    assert (policy()["spec"]["mig"]["strategy"], policy()["spec"]["driver"]["version"]) == ("mixed", "590.1")
+    told = " ".join(again.text.split())
+    assert (
+        "spec.driver.version is '590.1', wanted '580.95.05'" in told and "edit clusterpolicy gpu-cluster-policy" in told
+    )
+    assert "cluster-monitoring-config" not in told, "which has what we want, and more"
+
+    # the inventory's own fields go on to follow it, and end with it
+    more = cluster.playbook("platform", **ALL | {"platform_gpu_shares": 2})
+    assert more.code == 0, more.text
+    assert policy()["spec"]["devicePlugin"]["config"]["name"] == "trainlab-gpu-shares-2"
+    assert policy()["spec"]["driver"]["version"] == "590.1"
+    none = cluster.playbook("platform", **ALL)
+    assert none.code == 0, none.text
+    assert not policy()["spec"]["devicePlugin"].get("config", {}).get("name")
+    assert policy()["spec"]["mig"] == {"strategy": "mixed"}
+
+    off = theirs | {"enableUserWorkload": False}
+    cluster.client.merge(MONITORING, {"data": {"config.yaml": yaml.safe_dump(off)}})
+    again = cluster.playbook("platform", **ALL)
+    assert (again.code, again.changed) == (0, 0), again.text
+    told = " ".join(again.text.split())
+    assert "data.config.yaml.enableUserWorkload is False, wanted True" in told
+    assert "-n openshift-monitoring edit configmap cluster-monitoring-config" in told
+    assert monitored() == off
+
+    error = cluster.playbook("platform_teardown").error
+    assert "people would lose what they made: 1 ClusterPolicy (gpu-cluster-policy)" in error
+    undone = cluster.playbook("platform_teardown", platform_remove_data=True)
+    assert undone.code == 0, undone.text
+    assert "ConfigMap openshift-monitoring/cluster-monitoring-config stays" in " ".join(undone.text.split())
+    assert monitored() == off
+    cluster.client.delete(MONITORING)
+    assert cluster.objects() == bare
+
+
 def release(cluster: Cluster) -> tuple[str, str]:
     """Phase of the DataScienceCluster, and the version of the operator that reported it."""
     result = cluster.client.look(f"{DSC}/v2", "DataScienceCluster", "default-dsc")

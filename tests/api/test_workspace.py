@@ -113,6 +113,37 @@ def test_from_nothing_to_nothing(cluster: Cluster) -> None:
     cluster.client.delete(servers)
 
 
+def test_one_release_goes_and_the_namespace_stays_as_the_others_need_it(cluster: Cluster) -> None:
+    """Another release whose job waits without pods, a token, a stopped Deployment: nothing of it goes, and all of it is named."""
+    bare = cluster.objects()
+    assert cluster.playbook("workspace", **FULL).code == 0
+    metadata = {"namespace": SPACE}
+    pods = {"metadata": {"labels": {"app": "tool"}}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
+    kept: list[dict[str, Any]] = [
+        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata | {"name": "hf-token"}},
+        {"apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1"}
+        | {
+            "metadata": metadata | {"name": "sh.helm.release.v1.other.v1", "labels": {"owner": "helm", "name": "other"}}
+        },
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata | {"name": "tool"}}
+        | {"spec": {"replicas": 0, "selector": {"matchLabels": {"app": "tool"}}, "template": pods}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata | {"name": "notes"}},
+    ]
+    for thing in kept:
+        cluster.client.apply(thing, manager="somebody")
+    before = cluster.objects()
+    undone = cluster.playbook("workspace", workspace_state="absent", **WANTED)
+    assert undone.code == 0, undone.text
+    assert cluster.objects() == before
+    told = " ".join(undone.text.split())
+    assert "stays, with its rights, limits, policies and queue" in told
+    assert "1 ConfigMap (notes); 1 Deployment (tool); 2 Secret (hf-token, of Helm release other)" in told
+    for thing in kept:
+        cluster.client.delete(thing)
+    assert cluster.playbook("workspace", workspace_state="absent", **WANTED).code == 0
+    until(lambda: cluster.objects() == bare)
+
+
 def admission(cluster: Cluster) -> None:
     """Five GPUs are more than the quota, four are not; a container without resources gets a request, and no limit."""
     until(lambda: "hard" in (cluster.client.look("v1", "ResourceQuota", "trainlab", SPACE) or {}).get("status", {}))

@@ -47,11 +47,12 @@ COMMANDS = {
     "kubectl -n {} create secret docker-registry {} ...": "... stands for a registry's address, user and password",
     "kubectl -n {} create secret generic {} --from-file=token=FILE": UNDERSTOOD,
     "kubectl -n {} create serviceaccount {}": UNDERSTOOD,
+    "kubectl -n {} delete --ignore-not-found pod/{}-test": "its line with volumes is run, in tests/api/test_live.py",
+    "kubectl -n {} delete --ignore-not-found pod/{}-test{} pvc/{}{}": LIVE,
     "kubectl -n {} delete job {} && helm rollback {} {} -n {}": (
         "tests/e2e/test_demo_release.py::test_a_lease_ends_and_the_printed_line_begins_another"
     ),
     "kubectl -n {} delete localqueue default": UNDERSTOOD,
-    "kubectl -n {} delete pvc {}": LIVE,
     "kubectl -n {} delete secret": "tests/api/test_release.py::test_what_began_badly_is_repaired_by_another_run",
     "kubectl -n {} delete {},jobs,configmaps -l app.kubernetes.io/instance={},app.kubernetes.io/component=run": (
         "tests/api/test_served.py::test_a_served_model_is_replaced_only_by_a_promoted_one"
@@ -94,6 +95,7 @@ COMMANDS = {
     "make venv-dev": SETUP,
     "oc -n nvidia-gpu-operator get pods": OPENSHIFT,
     "oc -n openshift-nfd get installplans": OPENSHIFT,
+    "oc -n openshift-monitoring edit configmap cluster-monitoring-config": FOR_EVER,
     "oc -n redhat-ods-applications get pods": OPENSHIFT,
     "oc -n redhat-ods-operator edit configmap odh-upgrade-acks": (
         "tests/api/test_platform.py::test_from_a_release_and_a_channel_to_the_next"
@@ -108,7 +110,7 @@ COMMANDS = {
     "oc get configs.imageregistry.operator.openshift.io cluster -o yaml": OPENSHIFT,
     "oc get packagemanifests -n openshift-marketplace": OPENSHIFT,
     "oc get project {}": OPENSHIFT,
-    "oc get {} -A": OPENSHIFT,
+    "oc get {} {}": OPENSHIFT,
     "oc label namespace {} {}": OPENSHIFT,
     "oc new-project {}": OPENSHIFT,
     REGISTRY + """'{"spec": {"managementState": "Managed\"""": OPENSHIFT,
@@ -141,6 +143,7 @@ VARIABLES = {
     "trainlab_image_push": "tests/e2e/test_kubernetes.py::test_from_a_cluster_to_a_served_model_and_back",
     "trainlab_image_source": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",
     "trainlab_namespace": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",
+    "trainlab_release": "tests/api/test_release.py::test_trained_as_a_workload_and_torn_down",
     "trainlab_platform_release": "tests/api/test_platform.py::test_from_a_release_and_a_channel_to_the_next",
     "teardown_volumes": "tests/api/test_connections.py::test_trained_by_a_credential_and_removed_from_a_pod",
 }

@@ -23,6 +23,7 @@ OPENSHIFT = {
     "GPU taints",
     "OpenShift AI",
     "hardware profile",
+    "user monitoring",
     "versions",
     "image registry",
     "serving mode",

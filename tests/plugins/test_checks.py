@@ -51,7 +51,7 @@ BUSY = {
 }
 BUSY_TOO = {**BUSY, "spec": {**BUSY["spec"], "nodeName": "n2"}}
 TAINTED = node("n1", **{"nvidia.com/gpu": "8"})
-TAINTED["spec"] = {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}
+TAINTED["spec"] = {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}
 EBS = {"metadata": {"name": "shared"}, "provisioner": "ebs.csi.aws.com"}
 NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "pod is gone"}]}}
 FAILED = {"metadata": {"name": "survival-1"}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}

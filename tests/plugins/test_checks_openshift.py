@@ -25,6 +25,7 @@ POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 KSERVE = "/api/v1/namespaces/redhat-ods-applications/configmaps/inferenceservice-config"
 VERSION = "/apis/config.openshift.io/v1/clusterversions/version"
 RANGES = f"{NS}/limitranges"
+MONITORING = "/api/v1/namespaces/openshift-monitoring/configmaps/cluster-monitoring-config"
 GANG = "/apis/kueue.openshift.io/v1/kueues/cluster"
 GPU = "nvidia.com/gpu"
 
@@ -106,6 +107,11 @@ REMOVED = {
 }
 
 
+def config(text: str) -> dict[str, Any]:
+    """The administrator's configuration of the monitoring."""
+    return {"data": {"config.yaml": text}}
+
+
 TEAM = {"metadata": {"name": "team"}, "spec": {"clusterQueue": "pool"}}
 INACTIVE = {
     "type": "Active",
@@ -155,6 +161,8 @@ def case(cluster: Any) -> Case:
     objects[f"{KUEUE}/namespaces/demo/localqueues/team"] = local
     objects[f"{KUEUE}/clusterqueues/pool"] = queue(**ENOUGH)
     objects[RANGES] = limit_range(max={"cpu": "4"})
+    made.site["monitoring"]["enabled"] = True
+    objects[MONITORING] = config("prometheusK8s: {retention: 15d}\nenableUserWorkload: true")
     objects[LEASES] = leases(n1=1, n2=9, n3=5, n4=2)
     return made
 
@@ -315,6 +323,14 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "warning",
         "5 minutes",
     ),
+    ("user monitoring", break_(MONITORING, 404), "warning", "edit configmap cluster-monitoring-config"),
+    (
+        "user monitoring",
+        break_(MONITORING, config("prometheusK8s: {retention: 15d}")),
+        "warning",
+        "is None, wanted True",
+    ),
+    ("user monitoring", break_(MONITORING, config("not: [yaml")), "warning", "is None, wanted True"),
     ("clocks", break_(LEASES, leases(n1=1, n2=200, n3=5)), "warning", "the clocks of n1 and n2"),
     ("clocks", break_(LEASES, leases(n1=-9000, n2=-9002)), "warning", "this machine and that of the cluster"),
 ]
@@ -358,6 +374,26 @@ def test_a_slice_tolerates_the_taint_of_whole_gpus(case: Case) -> None:
     sliced["status"]["allocatable"][slice_] = "4"
     case.cluster.objects[NODES] = {"items": [sliced]}
     assert case.states()[TAINTS].state == "ok"
+
+
+def test_gpu_nodes_with_their_own_taint_are_counted_and_no_row_contradicts_another(case: Case) -> None:
+    """As GKE sets it by itself and the chart tolerates it; a CPU node is no room for pods with GPUs."""
+    tainted = [
+        gpu_node(f"n{number}", {"key": GPU, "value": "present", "effect": "NoSchedule"}) for number in range(1, 5)
+    ]
+    case.cluster.objects[NODES] = {"items": [*tainted, node("cpu")]}
+    found = case.states()
+    assert (found["GPUs"].state, found["GPUs"].what) == ("ok", "4 nvidia.com/gpu")
+    assert found["nodes"].what == "5 of 5 take pods of this site"
+    assert found[TAINTS].what == "4 nodes"
+    assert found["room for training"].what == "4 pods of 300m cores, 3Gi; room for 4"
+    case.cluster.objects[NODES] = {"items": [*tainted[:2], node("cpu"), node("cpu-2")]}
+    found = case.states()
+    assert (found["GPUs"].state, found["room for training"].state) == ("error", "error")
+    assert "with 1 nvidia.com/gpu, do not fit, there is room for 2" in found["room for training"].what
+    case.phase["resources"]["gpus_per_node"] = 0
+    found = case.states()
+    assert found["nodes"].what == "2 of 4 take pods of this site", "pods without a GPU do not tolerate the taint"
 
 
 def test_junit_says_the_same(case: Case) -> None:

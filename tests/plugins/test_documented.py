@@ -91,6 +91,18 @@ def test_a_plugin_reads_documented_arguments_only(name: str) -> None:
     assert set(re.findall(r"\bargs\[\"(\w+)\"\]", source)) <= set(argument_spec(name))
 
 
+def test_a_host_that_is_reached_by_ssh_is_refused() -> None:
+    """A bastion: half of the tasks would run there, with its kubeconfig, and half here."""
+    task = Task.load({"trainlab.rhoai.namespace": {}})
+    connection = connection_loader.get("ansible.builtin.ssh", PlayContext())
+    plugin = importlib.import_module(f"{PACKAGE}.action.namespace").ActionModule
+    action = plugin(task, connection, PlayContext(), DataLoader(), Templar(DataLoader()), None)
+    with pytest.raises(
+        AnsibleActionFail, match=r"host bastion is reached by ssh, .* run it on that host .* nothing was applied"
+    ):
+        action.run(task_vars={"inventory_hostname": "bastion"})
+
+
 def test_the_connection_is_that_of_the_variables_where_the_task_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"kubeconfig": "theirs"}
     found = run(

@@ -42,13 +42,15 @@ def serve(cluster: Any, answer: Callable[[int], Any]) -> None:
         cluster.objects[f"{path(one)}/token"] = lambda _sent, number=number: answer(number)
 
 
-def write(cluster: Any, dest: Path) -> dict[str, Any]:
+def write(cluster: Any, dest: Path, people: list[dict[str, str]] = PEOPLE, count: int = 0) -> dict[str, Any]:
     """Run the plugin as Ansible does."""
     action = attendees_kubeconfigs.ActionModule.__new__(attendees_kubeconfigs.ActionModule)
     action._task = SimpleNamespace(check_mode=False)
     action.api = PlatformApi(str(cluster.kubeconfig))
     args = {
-        "attendees": PEOPLE,
+        "attendees": people,
+        "count": count,
+        "prefix": "trainlab-",
         "service_account": "attendee",
         "dest": str(dest),
         "hours": 2.0,
@@ -98,3 +100,26 @@ def test_one_that_is_refused_ends_it_after_those_before(cluster: Any, tmp_path: 
     with pytest.raises(ApiError, match="said no"):
         write(cluster, tmp_path / "out")
     assert sorted(owners(tmp_path / "out")) == ["user1", "user2"]
+
+
+def test_the_token_of_who_has_no_place_any_more_ends(cluster: Any, tmp_path: Path) -> None:
+    """Of those that are counted, in namespaces of this prefix; another workshop's and those that were named stay as they are."""
+    serve(cluster, lambda number: token(PEOPLE[number]["name"], hours=2))
+    spaces = [(each["namespace"], each["name"]) for each in PEOPLE] + [
+        ("night-user12", "user12"),
+        ("trainlab-ada", "ada"),
+    ]
+    labels = [{"trainlab.dev/owner": "attendees", "trainlab.dev/attendee": who} for _name, who in spaces]
+    names = [name for name, _who in spaces]
+    cluster.items(
+        "/api/v1/namespaces", *({"metadata": {"name": n, "labels": m}} for n, m in zip(names, labels, strict=True))
+    )
+    write(cluster, tmp_path / "out", count=12)
+    cluster.asked.clear()
+    fewer = write(cluster, tmp_path / "out", PEOPLE[:10], count=10)
+    assert [line.partition(" ")[0] for line in fewer["ended"]] == ["user11", "user12"] and fewer["changed"]
+    assert [asked for method, asked in cluster.asked if method == "DELETE"] == [path(one) for one in PEOPLE[10:]]
+    assert sorted(owners(tmp_path / "out")) == sorted(one["name"] for one in PEOPLE[:10])
+    cluster.asked.clear()
+    assert write(cluster, tmp_path / "out", PEOPLE[:1])["ended"] == []
+    assert not [method for method, _path in cluster.asked if method == "DELETE"], "a list may be of newcomers only"

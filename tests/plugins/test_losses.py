@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.trainlab.rhoai.plugins.action.platform_remove import Losses
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.losses import Losses
 
 Json = dict[str, Any]
 ENTRY: Json = {"leftovers": [{"kind": "Auth", "name": "auth"}]}
@@ -49,3 +49,16 @@ def test_what_people_made_is_counted_and_named() -> None:
         "rhods-notebooks/nb-1, rhods-notebooks/nb-2, ...); 1 Workload (people/job) (`oc get "
         "auth,notebook,persistentvolumeclaim,workload -A` lists them)"
     )
+
+
+def test_what_somebody_edited_in_an_object_of_ours_that_is_the_administrators_is_a_loss() -> None:
+    """By who set fields of it; status and metadata are nobody's edits, and neither are ours."""
+    mine = {"manager": "trainlab-platform", "fieldsV1": {"f:spec": {}}}
+    status = {"manager": "gpu-operator", "subresource": "status", "fieldsV1": {"f:status": {}}}
+    edit = {"manager": "kubectl-edit", "fieldsV1": {"f:spec": {"f:mig": {}}}}
+    labels = {"trainlab.dev/owner": "platform"}
+    left = thing("ClusterPolicy", "left", labels=labels, managedFields=[mine, status])
+    edited = thing("ClusterPolicy", "edited", labels=labels, managedFields=[mine, status, edit])
+    losses = Losses({"nvidia.com"}, {"ClusterPolicy"})
+    losses.add(ENTRY, set(), [left, edited, thing("NodeFeature", "n", labels=labels, managedFields=[edit])])
+    assert losses.things() == [edited]

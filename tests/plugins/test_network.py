@@ -30,6 +30,7 @@ SPACE: Json = {
     "egress_ports": [443],
     "ingress_namespaces": ["shop"],
     "ingress_blocks": [f"{API_SERVER}/32"],
+    "dns_blocks": ["169.254.0.0/16", "10.96.0.10/32"],
     "builds": True,
 }
 
@@ -78,6 +79,8 @@ PEERS: dict[str, Json | str | None] = {
     "OpenShift AI": {"kubernetes.io/metadata.name": "redhat-ods-applications"},
     "gateway": {"kubernetes.io/metadata.name": "openshift-ingress"},
     "DNS": {"kubernetes.io/metadata.name": "openshift-dns"},
+    "DNS of the node": "169.254.25.10",
+    "DNS by its Service": "10.96.0.10",
     "shop": {"kubernetes.io/metadata.name": "shop"},
     "neighbor": {"kubernetes.io/metadata.name": "trainlab-grace"},
 }
@@ -154,6 +157,8 @@ def test_pods_of_a_namespace_reach_each_other_on_every_port(pair: tuple[str, str
 @pytest.mark.parametrize("pod", PODS)
 def test_names_are_resolved(pod: str) -> None:
     assert out(pod, "DNS", 53) and out(pod, "DNS", 5353)
+    for cached in ("DNS of the node", "DNS by its Service"):
+        assert out(pod, cached, 53) and not out(pod, cached, 80), "a cloud's metadata is there, too"
 
 
 def test_what_leaves_the_namespace() -> None:
@@ -214,7 +219,8 @@ def test_ports_are_those_of_the_chart() -> None:
 @pytest.mark.parametrize(("namespace", "port"), [("kube-system", 53), ("openshift-dns", 5353)])
 def test_names_are_asked_for_by_udp_and_by_tcp(namespace: str, port: int) -> None:
     (policy,) = [each for each in rendered() if each["metadata"]["name"] == "inside"]
-    (rule,) = [each for each in policy["spec"]["egress"] if "ports" in each]
+    (rule, cached) = [each for each in policy["spec"]["egress"] if "ports" in each]
+    assert {(each["protocol"], each["port"]) for each in cached["ports"]} == {("UDP", 53), ("TCP", 53)}
     assert selects(rule["to"][0]["namespaceSelector"], {"kubernetes.io/metadata.name": namespace})
     assert {each["protocol"] for each in rule["ports"] if each["port"] == port} == {"UDP", "TCP"}
 

@@ -116,3 +116,13 @@ def test_each_kind_is_listed_once_however_many_attendees_there_are(cluster: Any)
 def test_what_bounds_the_deletion_is_asked_for(cluster: Any) -> None:
     with pytest.raises(AnsibleActionFail, match="prune is set without namespace"):
         apply(cluster, [document("v1", "Namespace", "demo")])
+
+
+def test_fields_of_two_documents() -> None:
+    """What an object gets when it is created, and what of that is not the inventory's own."""
+    example = {"spec": {"driver": {"enabled": True, "version": "1"}, "mig": {"strategy": "single"}}}
+    own = {"spec": {"driver": {"version": "2"}, "extra": []}}
+    assert objects_apply.merged(example, own) == {
+        "spec": {"driver": {"enabled": True, "version": "2"}, "mig": {"strategy": "single"}, "extra": []}
+    }
+    assert objects_apply.without(example, own) == {"spec": {"driver": {"enabled": True}, "mig": {"strategy": "single"}}}

@@ -60,3 +60,40 @@ def test_an_ignored_error_is_not_printed_as_a_failure(tmp_path: Path) -> None:
     assert [each[0] for each in words if each[-2:] in (["may", "fail"], ["must", "not"])] == ["ignored", "FAILED"], (
         done.stdout
     )
+
+
+def test_each_item_of_a_loop_that_failed_is_explained(tmp_path: Path) -> None:
+    """Ansible's message of the whole only says that one or more failed."""
+    play = "- hosts: localhost\n  gather_facts: false\n  tasks:\n"
+    play += "    - {name: removes, fail: {msg: 'no right to delete {{ item.name }}'}, when: item.name != 'b', "
+    play += "loop: [{name: a}, {name: b}, {name: c}], loop_control: {label: 'Pod {{ item.name }}'}}\n"
+    printed = _printed(tmp_path, play)
+    assert "error: Pod a: no right to delete a" in printed and "error: Pod c: no right to delete c" in printed
+    assert "Pod b" not in printed and "items failed" not in printed
+
+
+def test_diff_mode_prints_what_differs(tmp_path: Path) -> None:
+    """Of one file and of a loop of them, without -v, as Ansible's own output does."""
+    play = "- hosts: localhost\n  gather_facts: false\n  tasks:\n"
+    play += f"    - {{copy: {{content: first, dest: {tmp_path}/one}}}}\n"
+    play += f"    - {{copy: {{content: '{{{{ item }}}}', dest: '{tmp_path}/{{{{ item }}}}'}}, loop: [second, third]}}\n"
+    assert "+first" not in _printed(tmp_path, play, "--check")
+    printed = _printed(tmp_path, play, "--diff", "--check")
+    assert all(f"+{word}" in printed for word in ("first", "second", "third")), printed
+
+
+def _printed(folder: Path, play: str, *options: str) -> str:
+    """Run a play; return what it prints."""
+    (folder / "play.yml").write_text(play, encoding="utf-8")
+    command = [
+        str(Path(sys.executable).with_name("ansible-playbook")),
+        "-c",
+        "local",
+        "-i",
+        "localhost,",
+        "-e",
+        f"ansible_python_interpreter={sys.executable}",
+        *options,
+    ]
+    run = subprocess.run([*command, str(folder / "play.yml")], cwd=ROOT, text=True, capture_output=True, check=False)
+    return run.stdout

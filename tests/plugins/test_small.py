@@ -12,6 +12,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import jinja2
+import jinja2.nativetypes
 import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
@@ -226,3 +228,32 @@ def test_a_vaulted_value_is_written_decrypted(where: Any, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     written = yaml.safe_load((tmp_path / "out.yaml").read_text(encoding="utf-8"))
     assert written == json.loads(shown.replace('"secret"', '"http://u:p@proxy:1"'))
+
+
+HELD = {
+    "nothing": ({}, {"name": "poems-lora"}, ""),
+    "the same": ({"name": "poems-lora"}, {"name": "poems-lora"}, ""),
+    "another": ({"name": "poems-sft"}, {"name": "poems-lora"}, "poems-sft"),
+    "another, with a stage": (
+        {"name": "poems-sft", "stage": {"name": "sft"}},
+        {"name": "poems-lora", "stage": None},
+        "poems-sft",
+    ),
+    "a stage of the same": (
+        {"name": "staged-sft", "stage": {"name": "sft"}},
+        {"name": "staged-dpo", "stage": {"name": "dpo"}},
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HELD)
+def test_a_release_that_another_phase_has_by_its_name_is_not_replaced(case: str) -> None:
+    """poems-lora and poems-sft both have the release poems; only stages of one model share one."""
+    held, wanted, other = HELD[case]
+    names = yaml.safe_load((ROOT / "roles/train/vars/main.yml").read_text(encoding="utf-8"))
+    world = jinja2.nativetypes.NativeEnvironment()
+    before = {"config": {"phase": held}} if held else {}
+    variables: dict[str, Any] = {"trainlab_resolved": {"phase": wanted}, "__train_before": before}
+    variables["__train_held"] = world.from_string(names["__train_held"]).render(variables)
+    assert (world.from_string(names["__train_other"]).render(variables) or "") == other

@@ -101,7 +101,7 @@ def _components() -> dict[str, Component]:
                 "/coredns",
             ),
             Component("resolves", "."),
-            # Helm 3 for kubernetes.core.helm, which calls `helm list --all`: Helm 4 has no such flag.
+            # both take the same commands; Helm 3, whose security fixes end in February 2027, is the smaller build
             Component("helm", "helm.sh/helm/v3/cmd/helm", on_host=True),
             Component("helm4", "helm.sh/helm/v4/cmd/helm", on_host=True, default=False),
             Component(

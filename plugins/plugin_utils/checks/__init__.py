@@ -30,6 +30,7 @@ BEFORE: dict[str, Check] = {
     "Node Feature Discovery": openshift.nfd,
     "GPU operator": openshift.gpu_operator,
     "OpenShift AI": openshift.openshift_ai,
+    "user monitoring": openshift.monitoring,
     "hardware profile": openshift.hardware_profile,
     "versions": openshift.versions,
     "room for training": resources.training_fits,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ..kube import Api, Json
 
+GPU = "nvidia.com/gpu"
 State = Literal["ok", "warning", "error", "skipped"]
 # powers of 1024 and 1000 of Kubernetes quantities
 SUFFIXES = {"m": Decimal("0.001"), "": Decimal(1)}
@@ -85,8 +86,13 @@ class ClusterState:
 
     @cached_property
     def usable_nodes(self) -> list[Json]:
-        """Ready nodes that would take a pod of this site."""
-        return [node for node in self.nodes if self._takes(node)]
+        """Ready nodes that would take a pod of this phase: one with GPUs if it has such pods, on nodes with and without GPUs."""
+        return self.nodes_for(self.phase["resources"]["gpus_per_node"] or self.phase["serve"]["gpus"])
+
+    def nodes_for(self, gpus: int) -> list[Json]:
+        """Ready nodes that would take a pod of this site with so many GPUs."""
+        known = tolerations(self.site, self.phase, gpus)
+        return [node for node in self.nodes if self._takes(node, known)]
 
     @cached_property
     def pods(self) -> list[Json]:
@@ -118,10 +124,24 @@ class ClusterState:
         ours = (labels.get("app.kubernetes.io/instance"), labels.get("serving.kserve.io/inferenceservice"))
         return bool(pod["metadata"].get("namespace") == self.namespace and self.release in ours)
 
-    def _takes(self, node: Json) -> bool:
+    def _takes(self, node: Json, known: list[Json]) -> bool:
         conditions = node.get("status", {}).get("conditions", [])
         ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-        return ready and open_to(node, self.site["nodeSelector"], self.site["tolerations"])
+        return ready and open_to(node, self.site["nodeSelector"], known)
+
+
+def tolerations(site: Json, phase: Json, gpus: int) -> list[Json]:
+    """Return what the chart lets a pod with so many GPUs tolerate (charts/trainjob/templates/_pods.tpl, trainjob.placement).
+
+    Besides the site's, for pods with GPUs, the taint of the resource and, for a slice (MIG), that of whole GPUs; so do the others
+    of a phase with GPUs if a node selector may send them there.
+    """
+    known = list(site.get("tolerations") or [])
+    if not gpus and not (site.get("nodeSelector") and (phase["resources"]["gpus_per_node"] or phase["serve"]["gpus"])):
+        return known
+    resource = site.get("gpuResource") or GPU
+    keys = [resource, *([GPU] if resource.startswith("nvidia.com/mig-") else [])]
+    return known + [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
 
 
 def open_to(node: Json, selector: Json, tolerations: list[Json]) -> bool:

@@ -119,26 +119,26 @@ def image_known(facts: ClusterState) -> Finding:
 
 
 def helm(facts: ClusterState) -> Finding:
-    """Helm 3 is installed: kubernetes.core 6.2 calls `helm list --all`, which Helm 4 does not know."""
+    """Helm 3 or 4 is installed."""
     found = shutil.which(facts.options.helm)
     if not found:
         return Finding(
             "error",
             f"trainlab_helm is {facts.options.helm}: no such program",
             "the release is installed with it",
-            "install Helm 3 (embedded cluster: `make binaries`) and set trainlab_helm",
+            "install Helm 4 (embedded cluster: `make binaries`) and set trainlab_helm",
         )
     done = subprocess.run(
         [found, "version", "--short"], capture_output=True, text=True, check=False, timeout=HELM_SECONDS
     )
     version = done.stdout.strip()
-    if done.returncode == 0 and version.startswith("v3."):
+    if done.returncode == 0 and version.startswith(("v3.", "v4.")):
         return Finding.ok(version)
     return Finding(
         "error",
         f"trainlab_helm is {found}: version {version or done.stderr.strip()[:200]}",
-        "the Ansible module kubernetes.core.helm works with Helm 3 only",
-        "set trainlab_helm to a Helm 3",
+        "the release is installed with Helm 3 or 4",
+        "set trainlab_helm to one of them",
     )
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 
+import yaml
+
 from ..gpu_inventory import NVIDIA_LABELS, judge_gpus
 from ..kube import Json
 from ..olm_plan import pair, releases, span
 from ..platform_ready import READY
-from .cluster_state import ClusterState, Finding, quantity, tolerates
+from .cluster_state import ClusterState, Finding, quantity, tolerates, tolerations
 from .resources import awaited, coming
 
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
 DSC = "datasciencecluster.opendatahub.io"
 PROFILES = "infrastructure.opendatahub.io"
+MONITORING = "/api/v1/namespaces/openshift-monitoring/configmaps/cluster-monitoring-config"
 REGISTRY = "image-registry.openshift-image-registry.svc"
 
 
@@ -81,10 +84,7 @@ def gpu_taints(facts: ClusterState) -> Finding:
     nodes = [node for node in facts.nodes if _gpus(facts, node)]
     if not _wants_gpus(facts) or not nodes:
         return Finding.skipped("no GPU is requested or offered")
-    resource = facts.site["gpuResource"]
-    keys = [resource, *(["nvidia.com/gpu"] if resource.startswith("nvidia.com/mig-") else [])]
-    own = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
-    known = [*facts.site["tolerations"], *own]
+    known = tolerations(facts.site, facts.phase, 1)
     blocked = {}
     for node in nodes:
         for taint in node.get("spec", {}).get("taints", []):
@@ -149,6 +149,29 @@ def registry(facts: ClusterState) -> Finding:
         "builds have nowhere to push to (usual on bare metal, where it has no storage)",
         f"{facts.api.oc} patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
         '\'{"spec": {"managementState": "Managed", "storage": ...}}\', or set trainlab_image_source to none',
+    )
+
+
+def monitoring(facts: ClusterState) -> Finding:
+    """OpenShift scrapes people's namespaces, if the chart asks it to: enableUserWorkload, in the administrator's ConfigMap."""
+    if not facts.site["monitoring"]["enabled"]:
+        return Finding.skipped("site.monitoring.enabled is false")
+    if _openshift(facts) is None:
+        return Finding.skipped("no OpenShift")
+    found = facts.api.get(MONITORING) or {}
+    try:
+        config = yaml.safe_load((found.get("data") or {}).get("config.yaml") or "") or {}
+    except yaml.YAMLError:
+        config = {}
+    value = config.get("enableUserWorkload") if isinstance(config, dict) else None
+    if value is True:
+        return Finding.ok("enableUserWorkload is true")
+    return Finding(
+        "warning",
+        f"data.config.yaml.enableUserWorkload of ConfigMap cluster-monitoring-config is {value!r}, wanted True",
+        "OpenShift scrapes neither training nor served models, so that their metrics pages stay empty",
+        f"add the line `enableUserWorkload: true` beside what is there: `{facts.api.oc} -n openshift-monitoring edit configmap "
+        "cluster-monitoring-config`; or set site.monitoring.enabled to false",
     )
 
 

@@ -241,11 +241,17 @@ def _fits(facts: ClusterState, pods: int, cpu: str, memory: str, block: str, gpu
 
     Nodes with GPUs that are to come count for pods with GPUs only.
     """
-    places, rooms = 0, []
-    for node in facts.usable_nodes:
+    places, rooms, name = 0, [], facts.site["gpuResource"]
+    for node in facts.nodes_for(gpus):
         cores, size = facts.free(node, "cpu"), facts.free(node, "memory")
-        places += max(0, int(min(cores // quantity(cpu), size // quantity(memory))))
-        rooms.append(f"{node['metadata']['name']} {cores.normalize():f} cores {size / GIB:.1f} GiB")
+        room = [cores // quantity(cpu), size // quantity(memory)]
+        words = f"{node['metadata']['name']} {cores.normalize():f} cores {size / GIB:.1f} GiB"
+        if gpus:  # all that it offers: those that others have come back to a queue
+            offered = int(quantity(node["status"].get("allocatable", {}).get(name)))
+            room.append(Decimal(offered // gpus))
+            words += f" {offered} {name}"
+        places += max(0, int(min(room)))
+        rooms.append(words)
     if places >= pods:
         return Finding.ok(f"{pods} pods of {cpu} cores, {memory}; room for {places}")
     more = coming(facts) if gpus else []
@@ -255,7 +261,7 @@ def _fits(facts: ClusterState, pods: int, cpu: str, memory: str, block: str, gpu
         return awaited(f"{pods} pods of {cpu} cores, {memory}; room for {places} now", more)
     return Finding(
         "error",
-        f"{block}: {pods} pods of {cpu} cores and {memory} do not fit, there is room for {places} "
+        f"{block}: {pods} pods of {cpu} cores and {memory}{f', with {gpus} {name},' if gpus else ''} do not fit, there is room for {places} "
         f"(free: {', '.join(rooms) or 'no node'})",
         "pods would stay Pending",
         f"lower {block}.cpu, {block}.memory{' or phase.resources.nodes' if pods > 1 else ''}, or free resources in the cluster",

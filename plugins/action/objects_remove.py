@@ -1,0 +1,36 @@
+"""Action plugin objects_remove: see plugins/modules/objects_remove.py."""
+
+from __future__ import annotations
+
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import Json
+from ..plugin_utils.platform_api import remove, title
+from ..plugin_utils.waiting import StatusLines
+
+POLL_SECONDS = 1.0
+
+
+class ActionModule(ClusterAction):
+    """Deletes those that are there."""
+
+    OPERATION = "removing objects"
+
+    def run_on_cluster(self, args: Json) -> Json:
+        """Return changed and removed, a line for each; AnsibleActionFail names what blocks one that is still there."""
+        found = []
+        for document in args["documents"]:
+            metadata = document["metadata"]
+            place = document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", "")
+            thing = self.api.look(*place)
+            if thing is not None:
+                found.append(thing | {"apiVersion": place[0], "kind": place[1]})
+        if not self.check and args["wait"]:
+            remove(self.api, found, args["timeout"], POLL_SECONDS, StatusLines())
+        elif not self.check:
+            for thing in found:
+                metadata = thing["metadata"]
+                path = self.api.path(
+                    thing["apiVersion"], thing["kind"], metadata.get("namespace", ""), metadata["name"]
+                )
+                self.api.delete(str(path), metadata["uid"])
+        return {"changed": bool(found), "removed": [title(thing) for thing in found]}
