@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from . import kueue
 from .kube import FORBIDDEN, Api, ApiError, Json, condition
 from .labels import RESTARTS, RUN
 from .pods import name
 
-KUEUE = "kueue.x-k8s.io/v1beta1"
 HELD = {"Hold": "is on hold (stopPolicy Hold): it admits nothing", "HoldAndDrain": "is on hold and sends its jobs away"}
 
 
@@ -87,7 +87,7 @@ def live(kind: Kind, jobs: list[dict[str, Any]]) -> dict[str, Any] | None:
 def workload_of(api: Api, namespace: str, job: Json) -> Json | None:
     """Return the newest Workload that a job owns; None where there is none, or where this user may not list them."""
     try:
-        found = api.items(f"/apis/{KUEUE}/namespaces/{namespace}/workloads")
+        found = api.items(kueue.path(api, "workloads", namespace))
     except ApiError as error:
         if error.status == FORBIDDEN:
             return None

@@ -152,7 +152,7 @@ def borrowed(cluster: Cluster) -> None:
         local = cluster.client.look(KUEUE, "LocalQueue", "trainlab", name)
         assert local and local["spec"]["clusterQueue"] == f"trainlab-attendee-{name}"
         queue = cluster.client.look(KUEUE, "ClusterQueue", f"trainlab-attendee-{name}")
-        assert queue and queue["spec"]["cohort"] == "trainlab-pool"
+        assert queue and queue["spec"]["cohortName"] == "trainlab-pool"
         assert queue["spec"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": name}}
         (flavor,) = queue["spec"]["resourceGroups"][0]["flavors"]
         gpus = {"name": "nvidia.com/gpu", "nominalQuota": "0", "borrowingLimit": "1"}

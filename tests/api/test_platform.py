@@ -22,7 +22,7 @@ QUEUE: dict[str, Any] = {
     "trainlab_site": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]},
 }
 SUBSCRIPTION = {"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription"}
-KUEUE = "kueue.x-k8s.io/v1beta1"
+KUEUE = "kueue.x-k8s.io/v1beta2"
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
 
 

@@ -18,7 +18,7 @@ from plugins.checking import NS, OPENSHIFT, Case, both, break_, node, want
 
 DSC = "/apis/datasciencecluster.opendatahub.io/v2"
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
-KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 REGISTRY = "/apis/imageregistry.operator.openshift.io/v1/configs/cluster"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
@@ -149,7 +149,7 @@ def case(cluster: Any) -> Case:
     objects[GANG] = {"spec": {"config": {"gangScheduling": {"policy": "None"}}}}
     objects[REGISTRY] = {"spec": {"managementState": "Managed"}}
     objects[KSERVE] = {"data": {"deploy": json.dumps({"defaultDeploymentMode": "RawDeployment"})}}
-    objects["/apis/kueue.x-k8s.io/v1beta1"] = served("localqueues")
+    objects["/apis/kueue.x-k8s.io/v1beta2"] = served("localqueues")
     local = TEAM
     objects[f"{KUEUE}/namespaces/demo/localqueues"] = {"items": [local]}
     objects[f"{KUEUE}/namespaces/demo/localqueues/team"] = local
