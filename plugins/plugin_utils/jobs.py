@@ -62,10 +62,19 @@ def outcome(kind: Kind, job: dict[str, Any]) -> tuple[str, str]:
         found = condition(job, kinds)
         if found.get("status") == "True":
             return word, str(found.get("message", ""))
-    held = condition(job, "Suspended")
-    if held.get("status") == "True":
-        return "queued", str(held.get("message", ""))
+    if suspended(job):
+        held = condition(job, "Suspended")
+        return "queued", str(held.get("message", "")) if held.get("status") == "True" else ""
     return "running", ""
+
+
+def suspended(job: dict[str, Any]) -> bool:
+    """Tell whether a job is to wait, from its specification, which Kueue writes: its condition `Suspended` comes after that, and stays.
+
+    A TrainJob that Kueue has not admitted has no condition at first; one that runs again keeps `Suspended` (kubeflow/sdk issue 803).
+    """
+    spec = job.get("spec") or {}
+    return bool(spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend"))
 
 
 def took_too_long(api: Api, namespace: str, kind: Kind, job: dict[str, Any]) -> str:

@@ -162,6 +162,7 @@ def case(cluster: Any) -> Case:
 def test_a_job_that_waits_in_the_queue_is_told_with_kueues_reason(case: Case) -> None:
     job = {
         "metadata": {"name": "survival-1", "labels": {}},
+        "spec": {"runPolicy": {"suspend": True}},
         "status": {"conditions": [{"type": "Suspended", "status": "True"}]},
     }
     said = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor big, 4 more needed"
