@@ -241,6 +241,16 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "error",
         "never admitted",
     ),
+    # what Red Hat's chart leaves: the product's default components, and the newest Kueue
+    (
+        "versions",
+        both(
+            break_(CSVS.format("openshift-kueue-operator"), csv("kueue-operator.v1.4.2")),
+            break_("/apis/kubeflow.org/v1", {"resources": []}),
+        ),
+        "error",
+        "never admitted",
+    ),
     ("image registry", break_(REGISTRY, {"spec": {"managementState": "Removed"}}), "error", "is Removed"),
     (
         "serving mode",
