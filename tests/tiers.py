@@ -5,7 +5,6 @@ python tests/tiers.py passed TIER   as the last line of a tier: writes commit an
 python tests/tiers.py stale         one line for each tier whose files have changed since, and for old channels; `make test` prints it
 """
 
-import re
 import subprocess
 import sys
 from datetime import UTC, date, datetime

@@ -71,6 +71,7 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     made = cluster.objects()
     labels = cluster.client.look("v1", "Namespace", "trainlab-ada")["metadata"]["labels"]  # type: ignore[index]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert labels["opendatahub.io/dashboard"] == "true"
     error = cluster.playbook("platform_teardown").error
     assert (
         "is in use by ClusterQueue trainlab-attendee-trainlab-ada, ClusterQueue trainlab-attendee-trainlab-grace"
