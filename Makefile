@@ -195,7 +195,7 @@ bench: venv-dev binaries ## every bench with its floor, and one table; a smoke o
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
 	@PYTHONPATH=training/src:cluster:tests:training/tests:artifacts/bench/peers $(BIN)/python bench/every.py $(BENCHES)
 
-# The default one, 3.4, has a scenario of its own name.
+# The default one, 3.5, has a scenario of its own name.
 molecule: venv-dev binaries ##+ molecule's scenarios of all OpenShift AI releases; `molecule test` runs only the default one
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all --exclude default
 	@$(BIN)/python tests/tiers.py passed $@

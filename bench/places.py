@@ -61,7 +61,7 @@ def whole(client: Client, folder: Path, places: int) -> bool:
         for file in files[:: max(1, places // 10)]
     )
     other = may(files[0], "create", "kubeflow.org", "pytorchjobs", f"trainlab-{files[-1].stem}") and places > 1
-    queues = [one["spec"]["cohort"] for one in client.items(KUEUE, "ClusterQueue", labelSelector=OURS)]
+    queues = [one["spec"]["cohortName"] for one in client.items(KUEUE, "ClusterQueue", labelSelector=OURS)]
     same = (
         queues == [POOL] * places
         and all(one == each for one in found.values())

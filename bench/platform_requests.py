@@ -37,7 +37,7 @@ def steps(text: str) -> list[dict[str, Any]]:
 def main() -> int:
     """Install, run again, print and check."""
     parser = outcome.parser(__doc__)
-    parser.add_argument("--release", default="3.4", help="release of OpenShift AI (default %(default)s)")
+    parser.add_argument("--release", default="3.5", help="release of OpenShift AI (default %(default)s)")
     args = parser.parse_args()
     os.environ |= {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json", "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default"}
     wanted = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": args.release}

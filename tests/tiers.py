@@ -5,7 +5,6 @@ python tests/tiers.py passed TIER   as the last line of a tier: writes commit an
 python tests/tiers.py stale         one line for each tier whose files have changed since, and for old channels; `make test` prints it
 """
 
-import re
 import subprocess
 import sys
 from datetime import UTC, date, datetime
@@ -17,7 +16,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 FILE = Path("tests") / "tiers.yaml"
 RELEASES = Path("meta") / "releases.yml"
-SHOWN, DAYS = 3, 120
+SHOWN, DAYS = 3, 90
 """Files of a line; days after which a channel of OpenShift AI has a newer head: it has one each month or two."""
 HEAD = """\
 ---
@@ -98,18 +97,22 @@ def shown(files: list[str]) -> str:
     return ", ".join(files[:SHOWN]) + more
 
 
-def channels_of(root: Path) -> date:
-    """Return the month, as its first day, whose channels meta/releases.yml has."""
-    (month,) = re.findall(r"head of its channel, as in (\w+ \d{4})", (root / RELEASES).read_text(encoding="utf-8"))
-    return datetime.strptime(month, "%B %Y").replace(tzinfo=UTC).date()
+def seen(root: Path) -> dict[str, date]:
+    """Return, by release, the month as its first day in which the head of its channel was looked up."""
+    table = yaml.safe_load((root / RELEASES).read_text(encoding="utf-8"))
+    return {
+        release: datetime.strptime(entry["seen"], "%B %Y").replace(tzinfo=UTC).date()
+        for release, entry in table.items()
+    }
 
 
 def aged(root: Path, today: date) -> list[str]:
-    """Return a line if the channels of meta/releases.yml are older than DAYS."""
-    month = channels_of(root)
-    if (today - month).days <= DAYS:
-        return []
-    return [f"stale: {RELEASES} has the channels of {month:%B %Y}; look them up again (CONTRIBUTING, Add a release)"]
+    """Return a line for each release of meta/releases.yml whose channel nobody has looked up for DAYS."""
+    return [
+        f"stale: {RELEASES} has the channel of {release} as of {month:%B %Y}; look it up again (CONTRIBUTING, Add a release)"
+        for release, month in seen(root).items()
+        if (today - month).days > DAYS
+    ]
 
 
 def stale() -> list[str]:

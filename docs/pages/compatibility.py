@@ -12,7 +12,6 @@ from typing import Any
 import yaml
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
 from embedded_cluster.builds import modules
-from tiers import channels_of
 
 from pages.markdown_table import table
 
@@ -56,8 +55,9 @@ def supported() -> str:
             [
                 release,
                 span(release),
-                f"`{choice(wanted, 'rhoai')[0]}`",
+                f"`{choice(wanted, 'rhoai')[0]}`" + (f", `{entry['eus']}`" if "eus" in entry else ""),
                 entry["version"],
+                entry["seen"],
                 f"`{choice(wanted, 'kueue')[0]}`",
                 ", ".join(in_order(wanted)),
                 ", ".join(jobs),
@@ -69,6 +69,7 @@ def supported() -> str:
         "OpenShift",
         "channel",
         "version in the tests",
+        "seen in",
         "channel of Kueue",
         "operators",
         "job kinds",
@@ -157,14 +158,15 @@ is out of date.
 {supported()}
 
 "OpenShift" is what the documentation of each release supports; `playbooks/verify.yml` warns about other versions.
-"version in the tests" is the head of the channel in {channels_of(ROOT):%B %Y}, which the tests' catalog offers. "operators" are those
-that `platform_operators: [gpu, rhoai]` installs, in order.
+The first channel is what `trainlab_platform_release` chooses; `platform_channels: {{rhoai: eus-3.5}}` chooses the one of extended
+update support. "version in the tests" is the newest head of the channel that was seen, in that month, which the tests' catalog offers;
+`python tests/tiers.py stale` names what nobody has looked up for 90 days. "operators" are those that `platform_operators: [gpu, rhoai]` installs, in order.
 {prepared()}
 
 A molecule scenario installs the release from a bare API server to a ready DataScienceCluster, again with no change, with
 a failing operator, and removes it, against a real kube-apiserver with test-only operators. **We have not installed any
-release on a real OpenShift.** `molecule test -s {SCENARIO}3.4` runs one of them, `molecule test` the default
-one (that of 3.4) only, `make molecule` all.
+release on a real OpenShift.** `molecule test -s {SCENARIO}3.5` runs one of them, `molecule test` the default
+one (that of 3.5) only, `make molecule` all.
 
 {admitted()}
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..plugin_utils import labels
+from ..plugin_utils import kueue, labels
 from ..plugin_utils.documented import ClusterAction
-from ..plugin_utils.jobs import KUEUE
 from ..plugin_utils.kube import Json
 from ..plugin_utils.platform_api import remove, title
 from ..plugin_utils.waiting import StatusLines
 
 OWNER = "attendees"
 RBAC = "rbac.authorization.k8s.io/v1"
-BESIDE = ((RBAC, "ClusterRoleBinding"), (RBAC, "RoleBinding"), ("v1", "PersistentVolume"), (KUEUE, "ClusterQueue"))
+BESIDE = (
+    (RBAC, "ClusterRoleBinding"),
+    (RBAC, "RoleBinding"),
+    ("v1", "PersistentVolume"),
+    (kueue.NEWEST, "ClusterQueue"),
+)
 """What lies outside the attendees' namespaces; each carries the attendee's name as a label."""
 SHARED = ((RBAC, "ClusterRole"),)
 """What all of them share; removed with the last one."""
@@ -47,6 +51,7 @@ class ActionModule(ClusterAction):
         return [(title(thing), _name(thing)) for things in rounds for thing in things]
 
     def _list(self, api_version: str, kind: str, names: list[str]) -> list[Json]:
+        api_version = kueue.version(self.api, api_version)
         path = self.api.path(api_version, kind)
         if path is None:  # a cluster without Kueue
             return []

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleActionFail
 
-from ..plugin_utils import labels
+from ..plugin_utils import kueue, labels
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import FORBIDDEN, NOT_FOUND, PAUSES, ApiError, Json, Unreachable
 from ..plugin_utils.platform_api import CONFLICT, FIELDS, MANAGER, failure, remove, title
@@ -47,14 +47,15 @@ class ActionModule(ClusterAction):
             self._initial = args["initial"]
             return self._one_by_one(args["documents"], args["fields_only"])
         refuse_other_types(args["documents"])
-        documents = [_marked(each, self._owner) for each in args["documents"]]
-        if args["prune"] and not (self._namespace or _attendees(documents)):
+        documents = kueue.as_served(self.api, [_marked(each, self._owner) for each in args["documents"]])
+        prune = kueue.as_served(self.api, args["prune"])
+        if prune and not (self._namespace or _attendees(documents)):
             raise AnsibleActionFail(
                 "objects_apply: prune is set without namespace, and no Namespace of the documents has label "
                 f"{labels.ATTENDEE}, so nothing bounds it; set the namespace to prune, or leave prune out"
             )
-        there = self._there(documents, args["prune"])
-        left = self._unnamed(documents, there) if self._namespace or args["prune"] else []
+        there = self._there(documents, prune)
+        left = self._unnamed(documents, there) if self._namespace or prune else []
         lines = self._all(documents, there) + self._remove(left)
         result = {"changed": bool(lines), "objects": lines, "drift": [], "requests": self.api.requests, "nodes": 0}
         for name in [_key(each)[2] for each in documents if each["kind"] == "DaemonSet"]:
@@ -102,9 +103,11 @@ class ActionModule(ClusterAction):
         return {"changed": changed, "objects": lines, "drift": drift, "requests": self.api.requests}
 
     def _reported(self, document: Json, fields_only: bool, drift: list[str]) -> str:
-        if not self._served(document):  # in check mode: the operator that brings the kind is not installed
+        if (
+            as_served := self._served(document)
+        ) is None:  # in check mode: the operator that brings the kind is not installed
             return "would create"
-        metadata = document["metadata"]
+        document, metadata = as_served, as_served["metadata"]
         before = self.api.look(
             document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", "")
         )
@@ -151,14 +154,15 @@ class ActionModule(ClusterAction):
         self._report(f"has been changed by {', '.join(sorted(managers))}", document, before, drift)
         return "found"
 
-    def _served(self, document: Json) -> bool:
-        """Tell whether the kind is served, which one of several API servers may not do yet; ApiError outside of check mode."""
+    def _served(self, document: Json) -> Json | None:
+        """Return it as it is served, which one of several API servers may not do yet; otherwise None in check mode, ApiError outside."""
         for pause in (0.0,) if self.check else (*PAUSES, 0.0):
+            (document,) = kueue.as_served(self.api, [document])
             if self.api.resource(document["apiVersion"], document["kind"]) is not None:
-                return True
+                return document
             time.sleep(pause)
         if self.check:
-            return False
+            return None
         raise _not_served(document["apiVersion"], document["kind"])
 
     def _owned(self, thing: Json) -> bool:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleActionFail
 
-from ..plugin_utils import labels
+from ..plugin_utils import kueue, labels
 from ..plugin_utils.documented import ClusterAction
-from ..plugin_utils.jobs import KUEUE
 from ..plugin_utils.kube import Json
 from ..plugin_utils.losses import KINDS, PART_OF, Losses
 from ..plugin_utils.olm_plan import OLM, by_olm
@@ -100,9 +99,7 @@ class ActionModule(ClusterAction):
 
     def _refuse_queue_in_use(self) -> None:
         """AnsibleActionFail while a job or another queue uses ours: Kueue keeps what it is deleted with until that ends."""
-        users = in_use(
-            self._list(KUEUE, "ResourceFlavor"), self._list(KUEUE, "ClusterQueue"), self._list(KUEUE, "Workload")
-        )
+        users = in_use(*(self._list(kueue.NEWEST, kind) for kind in ("ResourceFlavor", "ClusterQueue", "Workload")))
         if users and self.check:
             self._kept.append(f"would be refused: our ClusterQueue is in use by {users}")
         elif users:
@@ -205,6 +202,7 @@ class ActionModule(ClusterAction):
         return self._list(f"{spec['group']}/{version}", spec["names"]["kind"])
 
     def _list(self, api_version: str, kind: str, namespace: str = "", selector: str = "") -> list[Json]:
+        api_version = kueue.version(self.api, api_version)
         path = self.api.path(api_version, kind, namespace)
         return [self._typed(one, api_version, kind) for one in self.api.items(path, selector)] if path else []
 

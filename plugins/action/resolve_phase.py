@@ -15,6 +15,7 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.utils.vars import merge_hash
 
+from ..plugin_utils import kueue
 from ..plugin_utils.documented import DocumentedAction
 from ..plugin_utils.kube import FORBIDDEN, Api, ApiError, Json, connect, wrong_cluster
 from ..plugin_utils.playbooks import short
@@ -42,7 +43,8 @@ class ActionModule(DocumentedAction):
         """Return kubectl and ansible_facts; AnsibleActionFail with the CLI's sentences, or with why the connection failed."""
         if not args["files"]:
             api, _version = _connected(args)
-            return {"changed": False, "kubectl": api.kubectl, "helm": api.connection.command("helm", args["helm"])}
+            helm = api.connection.command("helm", args["helm"])
+            return {"changed": False, "kubectl": api.kubectl, "helm": helm, "kueue": kueue.served(api)}
         proxy: Json = {"site": {}, "ports": []}
         connected = None
         if args["cluster_proxy"]:

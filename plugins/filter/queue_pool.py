@@ -16,8 +16,8 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
+from ..plugin_utils import kueue
 from ..plugin_utils.checks.cluster_state import GPU, open_to, quantity, tolerations
-from ..plugin_utils.jobs import KUEUE
 from ..plugin_utils.kube import Json
 
 DOCUMENTATION = r"""
@@ -82,7 +82,7 @@ def queue_pool(name: str, nodes: list[Json], site: Json | None = None, quota: Js
     selector = site.get("nodeSelector") or {}
     return [
         _document("ResourceFlavor", name, {"nodeLabels": selector} if selector else {}),
-        _document("ClusterQueue", name, {"cohort": name, "namespaceSelector": {}, "resourceGroups": groups}),
+        _document("ClusterQueue", name, {"cohortName": name, "namespaceSelector": {}, "resourceGroups": groups}),
     ]
 
 
@@ -149,7 +149,7 @@ def _amount(resource: str, value: Any) -> str:
 
 
 def _document(kind: str, name: str, spec: Json) -> Json:
-    return {"apiVersion": KUEUE, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": kueue.NEWEST, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 class FilterModule:

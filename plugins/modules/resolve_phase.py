@@ -63,6 +63,10 @@ helm:
   description: Beginning of a shell command of Helm that reaches the cluster.
   returned: success
   type: str
+kueue:
+  description: The version of Kueue's API that the cluster serves, as C(kueue.x-k8s.io/v1beta2); empty without Kueue.
+  returned: without O(files)
+  type: str
 ansible_facts:
   description: What the roles of this collection share.
   returned: success

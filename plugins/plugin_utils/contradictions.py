@@ -85,6 +85,8 @@ def _components(wanted: Wanted) -> list[str]:
     errors = []
     for name, entry in wanted.components.items():
         variable = f"platform_components.{name}"
+        if _obsolete(wanted, name) and isinstance(entry, dict) and entry.get("managementState") == REMOVED:
+            continue
         if name not in _known(wanted, wanted.release):
             others = [release for release in wanted.releases if name in _known(wanted, release)]
             errors.append(
@@ -133,8 +135,16 @@ def _training(wanted: Wanted) -> list[str]:
 
 
 def _known(wanted: Wanted, release: str) -> set[str]:
+    """The components that a release can have."""
     entry = wanted.releases[release]
-    return set(entry["components"]) | set(entry["optional"])
+    removed = {name for name, each in entry["components"].items() if each["managementState"] == REMOVED}
+    return (set(entry["components"]) | set(entry["optional"])) - removed
+
+
+def _obsolete(wanted: Wanted, name: str) -> bool:
+    """Tell whether the release has the component in its API only to say that it is gone."""
+    entry = wanted.releases[wanted.release]["components"].get(name, {})
+    return bool(entry.get("managementState") == REMOVED)
 
 
 def _state(wanted: Wanted, name: str) -> Any:

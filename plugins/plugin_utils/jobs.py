@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from . import kueue
 from .kube import FORBIDDEN, Api, ApiError, Json, condition
 from .labels import RESTARTS, RUN
 from .pods import name
 
-KUEUE = "kueue.x-k8s.io/v1beta1"
 HELD = {"Hold": "is on hold (stopPolicy Hold): it admits nothing", "HoldAndDrain": "is on hold and sends its jobs away"}
 
 
@@ -62,10 +62,19 @@ def outcome(kind: Kind, job: dict[str, Any]) -> tuple[str, str]:
         found = condition(job, kinds)
         if found.get("status") == "True":
             return word, str(found.get("message", ""))
-    held = condition(job, "Suspended")
-    if held.get("status") == "True":
-        return "queued", str(held.get("message", ""))
+    if suspended(job):
+        held = condition(job, "Suspended")
+        return "queued", str(held.get("message", "")) if held.get("status") == "True" else ""
     return "running", ""
+
+
+def suspended(job: dict[str, Any]) -> bool:
+    """Tell whether a job is to wait, from its specification, which Kueue writes: its condition `Suspended` comes after that, and stays.
+
+    A TrainJob that Kueue has not admitted has no condition at first; one that runs again keeps `Suspended` (kubeflow/sdk issue 803).
+    """
+    spec = job.get("spec") or {}
+    return bool(spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend"))
 
 
 def took_too_long(api: Api, namespace: str, kind: Kind, job: dict[str, Any]) -> str:
@@ -87,7 +96,7 @@ def live(kind: Kind, jobs: list[dict[str, Any]]) -> dict[str, Any] | None:
 def workload_of(api: Api, namespace: str, job: Json) -> Json | None:
     """Return the newest Workload that a job owns; None where there is none, or where this user may not list them."""
     try:
-        found = api.items(f"/apis/{KUEUE}/namespaces/{namespace}/workloads")
+        found = api.items(kueue.path(api, "workloads", namespace))
     except ApiError as error:
         if error.status == FORBIDDEN:
             return None

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from . import builds, jobs
+from . import builds, jobs, kueue
 from .gpu_inventory import judge_gpus
 from .kube import ApiError, Json, Unreachable
 from .platform_api import PlatformApi
@@ -184,8 +184,8 @@ class Observer:
             yield Source(kind.group_version, kind.kind, "workload", everything, (self._own,))
         for version, kind in (
             ("jobset.x-k8s.io/v1alpha2", "JobSet"),
-            (jobs.KUEUE, "Workload"),
-            (jobs.KUEUE, "LocalQueue"),
+            (kueue.NEWEST, "Workload"),
+            (kueue.NEWEST, "LocalQueue"),
             ("serving.kserve.io/v1beta1", "InferenceService"),
             ("batch/v1", "Job"),
         ):
@@ -286,7 +286,7 @@ class Observer:
     def _version(self, source: Source) -> str:
         """Return the version to read: OpenShift AI's own kinds are told apart by release, and read in the preferred one."""
         if source.kind not in (INITIALIZATION, COMPONENTS):
-            return source.api_version
+            return kueue.version(self._api, source.api_version)
         group = self._api.get(f"/apis/{source.api_version.partition('/')[0]}") or {}
         return str((group.get("preferredVersion") or {}).get("groupVersion") or "")
 

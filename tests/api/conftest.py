@@ -15,6 +15,7 @@ HERE = Path(__file__).resolve().parent
 GATE = {
     "test_attendees": {"test_two_attendees_from_nothing_to_nothing"},
     "test_image": {"test_checkout_is_sent_built_and_its_digest_written"},
+    "test_kueue": {"test_pool_places_and_checks"},
     "test_live": {"test_life_of_a_release", "test_applied_twice_is_the_same"},
     "test_platform": {"test_from_bare_to_ready_and_back", "test_wrong_input_applies_nothing"},
     "test_release": {"test_trained_as_a_workload_and_torn_down"},

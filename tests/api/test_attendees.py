@@ -71,6 +71,7 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     made = cluster.objects()
     labels = cluster.client.look("v1", "Namespace", "trainlab-ada")["metadata"]["labels"]  # type: ignore[index]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert labels["opendatahub.io/dashboard"] == "true"
     error = cluster.playbook("platform_teardown").error
     assert (
         "is in use by ClusterQueue trainlab-attendee-trainlab-ada, ClusterQueue trainlab-attendee-trainlab-grace"
@@ -152,7 +153,7 @@ def borrowed(cluster: Cluster) -> None:
         local = cluster.client.look(KUEUE, "LocalQueue", "trainlab", name)
         assert local and local["spec"]["clusterQueue"] == f"trainlab-attendee-{name}"
         queue = cluster.client.look(KUEUE, "ClusterQueue", f"trainlab-attendee-{name}")
-        assert queue and queue["spec"]["cohort"] == "trainlab-pool"
+        assert queue and queue["spec"]["cohortName"] == "trainlab-pool"
         assert queue["spec"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": name}}
         (flavor,) = queue["spec"]["resourceGroups"][0]["flavors"]
         gpus = {"name": "nvidia.com/gpu", "nominalQuota": "0", "borrowingLimit": "1"}

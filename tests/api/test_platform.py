@@ -22,7 +22,7 @@ QUEUE: dict[str, Any] = {
     "trainlab_site": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]},
 }
 SUBSCRIPTION = {"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription"}
-KUEUE = "kueue.x-k8s.io/v1beta1"
+KUEUE = "kueue.x-k8s.io/v1beta2"
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
 
 
@@ -246,7 +246,7 @@ def test_an_operator_of_somebody_else_is_used_and_told_and_left(cluster: Cluster
     assert run.code == 0, run.text
     said = " ".join(run.text.split())
     assert (
-        "NVIDIA GPU operator: Subscription graphics/cards is not ours and has channel 'v25.10', wanted 'v26.3': left as "
+        "NVIDIA GPU operator: Subscription graphics/cards is not ours and has channel 'v25.10', wanted 'v26.7': left as "
         "it is; set platform_channels.gpu to what you want" in said
     ), run.text
     assert cluster.client.look("nvidia.com/v1", "ClusterPolicy", "gpu-cluster-policy")
@@ -375,7 +375,7 @@ def test_from_a_release_and_a_channel_to_the_next(cluster: Cluster, tmp_path: Pa
     The last one stops at a gate until somebody has run what the message says.
     """
     bare = cluster.objects()
-    old: dict[str, Any] = {"trainlab_platform_release": "3.3", "platform_channels": {"gpu": "v25.10"}}
+    old: dict[str, Any] = {"trainlab_platform_release": "3.3", "platform_channels": {"gpu": "v26.3"}}
     both: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "platform_approval": "Manual"}
     drift = "ConfigMap openshift-monitoring/cluster-monitoring-config is not ours and left as it is"
     theirs = "prometheusK8s: {retention: 3d}\n"
@@ -390,15 +390,15 @@ def test_from_a_release_and_a_channel_to_the_next(cluster: Cluster, tmp_path: Pa
     cluster.client.apply(thing, manager="somebody")
     upgraded = cluster.playbook("platform", **both, trainlab_platform_release="3.4")
     assert upgraded.code == 0, upgraded.text
-    assert "approved for rhods-operator.3.4.3" in upgraded.text
-    assert "approved for gpu-operator-certified.v26.3.3" in upgraded.text
-    assert release(cluster) == ("Ready", "3.4.3")
+    assert "approved for rhods-operator.3.4.4" in upgraded.text
+    assert "approved for gpu-operator-certified.v26.7.0" in upgraded.text
+    assert release(cluster) == ("Ready", "3.4.4")
     assert drift in " ".join(upgraded.text.split())
     found = cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
     assert found and found["data"]["config.yaml"] == theirs
 
     error = cluster.playbook("platform", **both, **old).error
-    assert "rhods-operator.3.4.3 is installed" in error and "installs no older version" in error
+    assert "rhods-operator.3.4.4 is installed" in error and "installs no older version" in error
 
     gates = {"namespace": "redhat-ods-operator", "labels": {"platform.opendatahub.io/upgrade-gate": "true"}}
     gate = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gates-of-somebody"} | gates}
@@ -513,7 +513,7 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
         ALL | {"platform_sources": {"nfd": "mirror"}},
         ["platform_sources.nfd", "'mirror'", "packagemanifests"],
     ),
-    ("version", ALL | {"platform_versions": {"rhoai": "rhods-operator.3.4.9"}}, ["platform_versions.rhoai", "3.4.2"]),
+    ("version", ALL | {"platform_versions": {"rhoai": "rhods-operator.3.4.9"}}, ["platform_versions.rhoai", "3.4.3"]),
     ("sharing", ALL | {"platform_operators": ["rhoai"], "platform_gpu_shares": 4}, ["platform_gpu_shares", "add gpu"]),
     (
         "component",

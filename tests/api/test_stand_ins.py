@@ -34,7 +34,7 @@ def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster) -
     before = (client.get(csvs) or {})["metadata"]["resourceVersion"]
     install(cluster, "rhods-operator", "redhat-ods-operator", "stable-3.4")
     steps = recorded.read("olm")["sequences"]["ClusterServiceVersion"]
-    assert reasons(client.watch(csvs, before), "rhods-operator.3.4.3") == unique(
+    assert reasons(client.watch(csvs, before), "rhods-operator.3.4.4") == unique(
         [step["status"]["reason"] for step in steps]
     )
 

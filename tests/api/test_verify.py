@@ -35,7 +35,7 @@ NOT_READY = [
 def broken(cluster: Cluster) -> Iterator[Cluster]:
     """OpenShift AI whose trainer lacks JobSet, and a GPU node whose taint nothing tolerates; gone afterwards."""
     client = cluster.client
-    definitions = catalog.owned("rhods-operator", "rhods-operator.3.4.3")
+    definitions = catalog.owned("rhods-operator", "rhods-operator.3.4.4")
     for definition in definitions:
         client.apply(definition)
     until(lambda: client.path(DSC, "DataScienceCluster"), 60)

@@ -80,6 +80,7 @@ def test_from_nothing_to_nothing(cluster: Cluster) -> None:
     assert names(cluster, KUEUE, "LocalQueue") == {"gpus"}
     labels = cluster.client.look("v1", "Namespace", SPACE)["metadata"]["labels"]  # type: ignore[index]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert labels["opendatahub.io/dashboard"] == "true"
     assert labels["kueue.openshift.io/managed"] == "true"
     for group, resource in (("kubeflow.org", "pytorchjobs"), ("trainer.kubeflow.org", "trainjobs")):
         assert user_may(cluster, "ada", group, resource, SPACE)

@@ -1,6 +1,6 @@
 """What the test cluster's catalogs offer: packages, channels, versions, and what each operator installs.
 
-Channels and versions as in August 2026; the rest of each PackageManifest is reduced to what the playbooks read.
+OpenShift AI's as in meta/releases.yml, other channels and versions as in August 2026; the rest of each PackageManifest is reduced to what the playbooks read.
 """
 
 from __future__ import annotations
@@ -72,10 +72,11 @@ PACKAGES: dict[str, Package] = {
     "rhods-operator": Package(
         "redhat-operators",
         "stable-3.x",
-        {"stable-3.x": "rhods-operator.3.4.3"}
-        | {each["channels"]["rhoai"]: f"rhods-operator.{each['version']}" for each in RELEASES.values()},
+        {"stable-3.x": f"rhods-operator.{RELEASES['3.5']['version']}"}
+        | {each["channels"]["rhoai"]: f"rhods-operator.{each['version']}" for each in RELEASES.values()}
+        | {each["eus"]: f"rhods-operator.{each['version']}" for each in RELEASES.values() if "eus" in each},
         EVERYWHERE,
-        {"stable-3.4": ["rhods-operator.3.4.3", "rhods-operator.3.4.2"]},
+        {"stable-3.4": ["rhods-operator.3.4.4", "rhods-operator.3.4.3"]},
     ),
 }
 

@@ -10,6 +10,7 @@ import copy
 import functools
 import json
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def jobset() -> list[Json]:
 
 def kueue() -> list[Json]:
     """Return Kueue's CRDs, from its Go module."""
-    return [bare(upstream.from_module(*one)) for one in (*upstream.QUEUES.values(), WORKLOADS)]
+    return [newest_stored(bare(upstream.from_module(*one))) for one in (*upstream.QUEUES.values(), WORKLOADS)]
 
 
 def bare(text: str) -> Json:
@@ -85,6 +86,19 @@ def _bare(text: str) -> str:
     found = yaml.load(text, yaml.CSafeLoader)
     found["spec"].pop("conversion", None)
     return json.dumps(found, default=str)
+
+
+def serving(crd: Json, versions: Collection[str]) -> Json:
+    """Return a CRD that serves only these of its versions, and stores the last of them, as its project's newer releases do."""
+    each = crd["spec"]["versions"]
+    last = [one["name"] for one in each if one["name"] in versions][-1]
+    changed = [one | {"served": one["name"] in versions, "storage": one["name"] == last} for one in each]
+    return crd | {"spec": crd["spec"] | {"versions": changed}}
+
+
+def newest_stored(crd: Json) -> Json:
+    """Return a CRD with its newest served version as the stored one: no webhook converts here, and an older one drops newer fields."""
+    return serving(crd, [each["name"] for each in crd["spec"]["versions"] if each["served"]])
 
 
 def stored(*files: str) -> list[Json]:

@@ -23,7 +23,7 @@ UNACKNOWLEDGED, ACKNOWLEDGED = "not acknowledged", "odh-upgrade-acks"
 GATES = "platform.opendatahub.io/upgrade-gate=true"
 HARDWARE = "tests.trainlab.rhoai/pci"
 """Annotation of a test's Node: the PCI vendor that Node Feature Discovery finds there, `10de` for an NVIDIA GPU."""
-QUEUES, IN_USE = "kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/resource-in-use"
+QUEUES, IN_USE = "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/resource-in-use"
 PART_OF = {"platform.opendatahub.io/part-of": "platform"}
 WEBHOOK = {"name": "cert-manager-webhook", "namespace": "cert-manager"}
 FEATURE = "feature.node.kubernetes.io/"

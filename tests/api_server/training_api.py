@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import requests
@@ -16,8 +16,9 @@ from api_server.client import Client, Json, condition
 from api_server.server import Server
 from charts import upstream
 
-KUEUE = "kueue.x-k8s.io/v1beta1"
-CRDS = (*upstream.CRDS.values(), *upstream.QUEUES.values(), crds.WORKLOADS)
+KUEUE = "kueue.x-k8s.io/v1beta2"
+KUEUES = (*upstream.QUEUES.values(), crds.WORKLOADS)
+CRDS = (*upstream.CRDS.values(), *KUEUES)
 GPUS = 4
 KUBEFLOW = "kubeflow.org/v1"
 TRAINER = "trainer.kubeflow.org/v1alpha1"
@@ -42,18 +43,23 @@ class Training(Server):
         client.apply({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "nvidia-pool"}, "spec": {}})
 
 
-def install(client: Client, read: Callable[[str, str], str]) -> None:
-    """Install the operators' CRDs, without the operators, and wait until all their versions are served."""
-    for component, path in CRDS:
-        crd = crds.bare(read(component, path))
+def install(
+    client: Client,
+    read: Callable[[str, str], str],
+    files: Iterable[tuple[str, str]] = CRDS,
+    changed: Callable[[Json], Json] = crds.newest_stored,
+) -> None:
+    """Install the operators' CRDs, without the operators, and wait until of all their versions those are served that they say."""
+    for component, path in files:
+        crd = changed(crds.bare(read(component, path)))
         client.apply(crd)
         group, kind = crd["spec"]["group"], crd["spec"]["names"]["kind"]
-        for version in [each["name"] for each in crd["spec"]["versions"] if each["served"]]:
-            until(functools.partial(_served, client, f"{group}/{version}", kind))
+        for each in crd["spec"]["versions"]:
+            until(functools.partial(_served, client, f"{group}/{each['name']}", kind, each["served"]))
 
 
-def _served(client: Client, api: str, kind: str) -> bool:
-    return client.path(api, kind) is not None
+def _served(client: Client, api: str, kind: str, wanted: bool) -> bool:
+    return (kind in client.resources(api, fresh=True)) == wanted
 
 
 def node(gpus: int) -> Json:

@@ -217,11 +217,12 @@ def test_a_default_that_a_page_states_is_the_codes() -> None:
 
 
 def test_old_channels_are_reported(tmp_path: Path) -> None:
-    """As a page of November had the heads of August: the month stands once, and `make test` says when it is old."""
+    """As a page of November had the heads of August: each release has its month, and `make test` says when it is old."""
     file = tmp_path / "meta" / "releases.yml"
     file.parent.mkdir()
-    file.write_text("#   version     head of its channel, as in March 2030; what\n", encoding="utf-8")
-    assert tiers.aged(tmp_path, date(2030, 6, 1)) == []
-    (line,) = tiers.aged(tmp_path, date(2030, 8, 1))
-    assert line.startswith("stale: meta/releases.yml has the channels of March 2030")
-    assert f"in {tiers.channels_of(ROOT):%B %Y}, which" in read(ROOT / "docs" / "reference" / "compatibility.md")
+    file.write_text('"9.1": {seen: March 2030}\n"9.2": {seen: May 2030}\n', encoding="utf-8")
+    assert tiers.aged(tmp_path, date(2030, 5, 30)) == []
+    (line,) = tiers.aged(tmp_path, date(2030, 5, 31))
+    assert line.startswith("stale: meta/releases.yml has the channel of 9.1 as of March 2030")
+    page = read(ROOT / "docs" / "reference" / "compatibility.md")
+    assert all(f"| {month:%B %Y} |" in page for month in tiers.seen(ROOT).values())

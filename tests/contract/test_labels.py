@@ -28,3 +28,14 @@ def test_no_other_place_writes_a_label_out() -> None:
                 lines = path.read_text(encoding="utf-8").splitlines()
                 found += [str(path.relative_to(ROOT)) for line in lines if re.search(r"trainlab\.[a-z]+/[a-z]", line)]
     assert found == ["roles/attendees/vars/main.yml"]
+
+
+def test_namespaces_of_ours_are_projects_of_openshift_ai() -> None:
+    """Its dashboard lists those with this label; the two roles that make namespaces set it, with the pod security that they have."""
+    made = [ROOT / "roles" / name for name in ("workspace/vars/main.yml", "attendees/templates/attendees.yaml.j2")]
+    texts = [path.read_text(encoding="utf-8") for path in made]
+    pattern = r'pod-security\.kubernetes\.io/warn: restricted\n(?: *#.*\n)? *opendatahub\.io/dashboard: "true"\n'
+    assert [len(re.findall(pattern, text)) for text in texts] == [1, 1]
+    assert (
+        sum(path.read_text("utf-8").count("pod-security.kubernetes.io/warn") for path in ROOT.glob("roles/*/*/*")) == 2
+    )

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 Json = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io/v1"
-KUEUE = "kueue.x-k8s.io/v1beta1"
+KUEUE = "kueue.x-k8s.io/v1beta2"
 SPACED: dict[str, dict[str, str]] = {
     "v1": {
         "ConfigMap": "configmaps",

@@ -29,7 +29,7 @@ QUEUE = {
     "kind": "ClusterQueue",
     "metadata": {"name": "pool", "labels": {"trainlab.dev/owner": "platform"}},
     "spec": {
-        "cohort": "pool",
+        "cohortName": "pool",
         "resourceGroups": [
             {
                 "coveredResources": [AMD],

@@ -18,7 +18,7 @@ from plugins.checking import NS, OPENSHIFT, Case, both, break_, node, want
 
 DSC = "/apis/datasciencecluster.opendatahub.io/v2"
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
-KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 REGISTRY = "/apis/imageregistry.operator.openshift.io/v1/configs/cluster"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
@@ -155,7 +155,7 @@ def case(cluster: Any) -> Case:
     objects[GANG] = {"spec": {"config": {"gangScheduling": {"policy": "None"}}}}
     objects[REGISTRY] = {"spec": {"managementState": "Managed"}}
     objects[KSERVE] = {"data": {"deploy": json.dumps({"defaultDeploymentMode": "RawDeployment"})}}
-    objects["/apis/kueue.x-k8s.io/v1beta1"] = served("localqueues")
+    objects["/apis/kueue.x-k8s.io/v1beta2"] = served("localqueues")
     local = TEAM
     objects[f"{KUEUE}/namespaces/demo/localqueues"] = {"items": [local]}
     objects[f"{KUEUE}/namespaces/demo/localqueues/team"] = local
@@ -170,6 +170,7 @@ def case(cluster: Any) -> Case:
 def test_a_job_that_waits_in_the_queue_is_told_with_kueues_reason(case: Case) -> None:
     job = {
         "metadata": {"name": "survival-1", "labels": {}},
+        "spec": {"runPolicy": {"suspend": True}},
         "status": {"conditions": [{"type": "Suspended", "status": "True"}]},
     }
     said = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor big, 4 more needed"
@@ -244,6 +245,16 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         both(
             break_(CSVS.format("openshift-kueue-operator"), csv("kueue-operator.v1.4.0")),
             want(site__trainingApi="trainjob"),
+        ),
+        "error",
+        "never admitted",
+    ),
+    # what Red Hat's chart leaves: the product's default components, and the newest Kueue
+    (
+        "versions",
+        both(
+            break_(CSVS.format("openshift-kueue-operator"), csv("kueue-operator.v1.4.2")),
+            break_("/apis/kubeflow.org/v1", {"resources": []}),
         ),
         "error",
         "never admitted",

@@ -67,6 +67,25 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         ["platform_components.trainer.managementState is Removed", "to pytorchjob or auto"],
     ),
     ({"training_api": "pytorchjob", "components": off("trainingoperator")}, ["to trainjob or auto"]),
+    # gone in 3.6, whose API server and operator refuse it
+    (
+        {"release": "3.6", "training_api": "pytorchjob"},
+        [
+            "trainlab_site.trainingApi is pytorchjob",
+            "3.6",
+            "has no PyTorchJob",
+            "to trainjob or auto",
+            "2.25, 3.3, 3.4, 3.5",
+        ],
+    ),
+    (
+        {"release": "3.6", "components": {"trainingoperator": {"managementState": "Managed"}}},
+        ["release 3.6 of OpenShift AI has no component 'trainingoperator' (2.25, 3.3, 3.4, 3.5 have it"],
+    ),
+    (
+        {"release": "3.6", "components": off("trainer", "trainingoperator")},
+        ["platform_components.trainer: none is Managed"],
+    ),
     ({"storage": {"kind": "ceph"}}, ["platform_storage.kind is 'ceph'", "efs, odf, nfs"]),
     ({"storage": {"fileSystemId": "fs-1"}}, ["platform_storage.kind is None"]),
     ({"storage": {"kind": "nfs", "server": "a"}}, ["platform_storage.share is empty, but nfs needs it"]),
@@ -92,6 +111,7 @@ GOOD: list[dict[str, Any]] = [
     {"components": off("trainer"), "training_api": "pytorchjob"},
     {"components": {"ray": {"managementState": "Managed"}, "kserve": {"rawDeploymentServiceConfig": "Headless"}}},
     {"components": off("kueue")},
+    {"release": "3.6", "training_api": "trainjob", "components": off("trainingoperator")},
     {"release": "2.25", "training_api": "pytorchjob", "components": {"codeflare": {"managementState": "Managed"}}},
     {"training_api": "trainjob"},
     {"storage": {"kind": "efs", "fileSystemId": "fs-1"}},
@@ -113,4 +133,7 @@ def test_the_known_components_are_those_of_the_crd(release: str) -> None:
     schemas = {each["name"]: each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"]}
     spec = schemas.get("v2", schemas["v1"])["properties"]["spec"]
     entry = RELEASES[release]
-    assert {*entry["components"], *entry["optional"]} == set(spec["properties"]["components"]["properties"])
+    known = spec["properties"]["components"]["properties"]
+    assert {*entry["components"], *entry["optional"]} == set(known)
+    obsolete = {name for name, each in known.items() if "is obsolete" in str(each.get("x-kubernetes-validations"))}
+    assert {name for name, each in entry["components"].items() if each["managementState"] == "Removed"} == obsolete

@@ -32,7 +32,7 @@ def test_the_documented_command_lists_operators_and_images(tmp_path: Path) -> No
         for package in catalog["packages"]
     }
     red_hat, certified = (f"registry.redhat.io/redhat/{name}-operator-index:v4.20" for name in ("redhat", "certified"))
-    assert channels["rhods-operator"] == (red_hat, "stable-3.4", ["stable-3.4"])
+    assert channels["rhods-operator"] == (red_hat, "stable-3.5", ["stable-3.5"])
     assert channels["gpu-operator-certified"] == (certified, "v26.9", ["v26.9"])
     assert set(channels) == {
         TABLE[name]["package"] for name in ("nfd", "gpu", "cert_manager", "jobset", "kueue", "rhoai")

@@ -110,7 +110,10 @@ def test_each_kind_is_listed_once_however_many_attendees_there_are(cluster: Any)
     cluster.asked.clear()
     assert not apply(cluster, people)["changed"]
     assert len([path for _, path in cluster.asked if "labelSelector" in path]) == len(PRUNE) + 1
-    assert len(cluster.asked) == len(PRUNE) + 1 + len({each["apiVersion"] for each in PRUNE}), "and discovery"
+    discovery = (
+        len({each["apiVersion"] for each in PRUNE}) + 1
+    )  # which version of Kueue's API is served, and what is in it
+    assert len(cluster.asked) == len(PRUNE) + 1 + discovery
 
 
 def test_what_bounds_the_deletion_is_asked_for(cluster: Any) -> None:

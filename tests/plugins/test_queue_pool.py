@@ -72,7 +72,7 @@ def test_the_quota_is_what_usable_nodes_offer(nodes: list[Json], site: Json, giv
 def test_the_pool_is_one_flavor_and_a_queue_that_lends() -> None:
     flavor, queue = pool("pool", [node(labels={"a": "b"})], {"nodeSelector": {"a": "b"}}, {})
     assert (flavor["kind"], flavor["spec"]) == ("ResourceFlavor", {"nodeLabels": {"a": "b"}})
-    assert queue["spec"]["cohort"] == "pool" and queue["spec"]["namespaceSelector"] == {}
+    assert queue["spec"]["cohortName"] == "pool" and queue["spec"]["namespaceSelector"] == {}
     assert pool("pool", [node()], {}, {})[0]["spec"] == {}
 
 

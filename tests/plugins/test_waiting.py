@@ -62,20 +62,44 @@ def test_a_job_says_how_often_it_may_restart() -> None:
     assert jobs.restarts({"metadata": {}}) == 0
 
 
+SUSPENDED = {"type": "Suspended", "status": "True", "reason": "Suspended", "message": "TrainJob is suspended"}
+RESUMED = SUSPENDED | {"status": "False", "reason": "Resumed", "message": "TrainJob is resumed"}
+
+
+@pytest.mark.parametrize(
+    ("suspend", "conditions", "word"),
+    [
+        (True, [], "queued"),  # as Kueue's webhook leaves it: nothing has reconciled it yet
+        (True, [SUSPENDED], "queued"),
+        (True, [RESUMED], "queued"),  # preempted a moment ago
+        (False, [SUSPENDED], "running"),  # admitted a moment ago: without pods in time, its operator does not run
+        (False, [RESUMED], "running"),  # left behind for the whole run
+        (False, [RESUMED, {"type": "Complete", "status": "True"}], "succeeded"),
+    ],
+)
+@pytest.mark.parametrize("kind", [jobs.PYTORCHJOB, jobs.TRAINJOB])
+def test_a_condition_that_kueue_leaves_behind_is_not_the_state(
+    kind: jobs.Kind, suspend: bool, conditions: list[dict[str, Any]], word: str
+) -> None:
+    spec = {"suspend": suspend} if kind is jobs.TRAINJOB else {"runPolicy": {"suspend": suspend}}
+    named = [each | {"type": each["type"].replace("Complete", kind.succeeded)} for each in conditions]
+    assert jobs.outcome(kind, {"spec": spec, "status": {"conditions": named}})[0] == word
+
+
 @pytest.mark.parametrize("before", ["pods", "queue"])
 def test_a_job_that_restarts_or_was_admitted_may_be_without_pods_for_a_moment(before: str) -> None:
     """Long after the start, when its first pods were due within 90 s; a job that stays without them is reported."""
     action = train_wait.ActionModule.__new__(train_wait.ActionModule)
     lines, there = StatusLines(lambda _line: None), [{"metadata": {"name": "p"}, "status": {"phase": "Running"}}]
-    queued = {"conditions": [{"type": "Suspended", "status": "True"}]}
+    queued = {"runPolicy": {"suspend": True}}
     looks = [(500, there, {}) if before == "pods" else (500, [], queued), (520, [], {}), (700, [], {})]
     args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60}
     follower: Any = SimpleNamespace(follow=lambda *_: None)
 
-    def look(second: int, pods: list[Any], status: dict[str, Any]) -> Any:
+    def look(second: int, pods: list[Any], spec: dict[str, Any]) -> Any:
         lines.start = time.monotonic() - second
-        api: Any = SimpleNamespace(items=lambda *_: pods, log=lambda *_, **__: "", kubectl="kubectl")
-        return action._look(api, jobs.PYTORCHJOB, {"metadata": {"name": "j"}, "status": status}, args, lines, follower)
+        api: Any = SimpleNamespace(items=lambda *_: pods, log=lambda *_, **__: "", get=lambda *_: {}, kubectl="kubectl")
+        return action._look(api, jobs.PYTORCHJOB, {"metadata": {"name": "j"}, "spec": spec}, args, lines, follower)
 
     assert [look(*each) for each in looks[:2]] == [None, None]
     with pytest.raises(AnsibleActionFail, match=r"has had no pods for (200|180) s: is its operator running"):
@@ -129,9 +153,12 @@ def test_a_job_in_a_queue_says_what_it_waits_for(found: list[dict[str, Any]], sa
     args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60}
     job = {
         "metadata": {"name": "j"},
+        "spec": {"runPolicy": {"suspend": True}},
         "status": {"conditions": [{"type": "Suspended", "status": "True", "message": "is suspended"}]},
     }
-    api: Any = SimpleNamespace(items=lambda path, *_, **__: found if "workloads" in path else [], kubectl="kubectl")
+    api: Any = SimpleNamespace(
+        items=lambda path, *_, **__: found if "workloads" in path else [], get=lambda *_: {}, kubectl="kubectl"
+    )
     follower: Any = SimpleNamespace(follow=lambda *_: None)
     assert action._look(api, jobs.PYTORCHJOB, job, args, StatusLines(printed.append), follower) is None
     assert said in printed[0]

@@ -6,8 +6,8 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from .. import jobs
-from ..jobs import KINDS, KUEUE, stopped, waits_for, workload_of
+from .. import jobs, kueue
+from ..jobs import KINDS, stopped, waits_for, workload_of
 from ..kube import Json
 from .cluster_state import ClusterState, Finding, quantity
 
@@ -33,11 +33,24 @@ def queue(facts: ClusterState) -> Finding:
     name = facts.site["queue"]
     if not name:
         return Finding.skipped("site.queue is empty")
-    if not facts.api.serves(KUEUE, "localqueues"):
-        return Finding("error", f"site.queue is {name}, but the cluster has no Kueue", "", "set site.queue to ''")
+    if not kueue.served(facts.api):
+        if unknown := facts.api.get(f"/apis/{kueue.GROUP}"):
+            versions = ", ".join(each["version"] for each in unknown["versions"])
+            return Finding(
+                "error",
+                f"site.queue is {name}, but of Kueue's API the cluster serves {versions} only",
+                f"this trainlab knows {' and '.join(kueue.VERSIONS)}",
+                "take a newer trainlab",
+            )
+        return Finding(
+            "error",
+            f"site.queue is {name}, but the cluster has no Kueue",
+            "the job would stay suspended forever",
+            "install Kueue (on OpenShift playbooks/platform.yml does), or set site.queue to '' where jobs need no queue",
+        )
     leads_to = facts.options.cluster_queue
     if leads_to:
-        if facts.api.get(f"/apis/{KUEUE}/clusterqueues/{leads_to}"):
+        if facts.api.get(f"{kueue.path(facts.api, 'clusterqueues')}/{leads_to}"):
             return Finding.ok(f"LocalQueue {name} points, or will point, to ClusterQueue {leads_to}")
         return Finding(
             "error",
@@ -45,7 +58,7 @@ def queue(facts: ClusterState) -> Finding:
             "the job would stay suspended forever",
             f"{facts.api.kubectl} get clusterqueues; name one of them, or let playbooks/platform.yml make it (platform_queue)",
         )
-    path = f"/apis/{KUEUE}/namespaces/{facts.namespace}/localqueues"
+    path = kueue.path(facts.api, "localqueues", facts.namespace)
     if facts.api.get(f"{path}/{name}"):
         return Finding.ok(f"LocalQueue {name}")
     known = ", ".join(each["metadata"]["name"] for each in facts.api.items(path)) or "none"
@@ -96,8 +109,7 @@ def _has_endpoint(facts: ClusterState, service: Json) -> bool:
 def queue_named_default(facts: ClusterState) -> Finding:
     """No LocalQueue `default`: Kueue puts every pod, build and server without a label into it."""
     names = [
-        each["metadata"]["name"]
-        for each in facts.api.items(f"/apis/{jobs.KUEUE}/namespaces/{facts.namespace}/localqueues")
+        each["metadata"]["name"] for each in facts.api.items(kueue.path(facts.api, "localqueues", facts.namespace))
     ]
     if "default" not in names:
         return Finding.ok("no LocalQueue of that name") if names else Finding.skipped("no LocalQueue")
@@ -114,9 +126,9 @@ def queue_quota(facts: ClusterState) -> Finding:
     name = facts.site["queue"]
     if not name:
         return Finding.skipped("site.queue is empty")
-    local = facts.api.get(f"/apis/{jobs.KUEUE}/namespaces/{facts.namespace}/localqueues/{name}")
+    local = facts.api.get(f"{kueue.path(facts.api, 'localqueues', facts.namespace)}/{name}")
     leads_to = (local or {}).get("spec", {}).get("clusterQueue") or facts.options.cluster_queue
-    cluster = facts.api.get(f"/apis/{jobs.KUEUE}/clusterqueues/{leads_to}") if leads_to else None
+    cluster = facts.api.get(f"{kueue.path(facts.api, 'clusterqueues')}/{leads_to}") if leads_to else None
     if cluster is None:
         return Finding.skipped("see the check queue")
     for kind, one, queue in (("LocalQueue", name, local or {}), ("ClusterQueue", leads_to, cluster)):

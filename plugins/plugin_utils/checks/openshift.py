@@ -213,17 +213,23 @@ def versions(facts: ClusterState) -> Finding:
         return Finding("warning", text, "Red Hat does not support this combination", fix)
     kueue = _installed(facts, "openshift-kueue-operator", "kueue-operator.")
     newest = releases()[release].get("newest_kueue_for_trainjobs")
-    if kueue and facts.site["queue"] and newest and pair(kueue) > pair(newest):
-        if facts.site["trainingApi"] != "pytorchjob":
-            return Finding(
-                "error" if facts.site["trainingApi"] == "trainjob" else "warning",
-                f"Kueue {kueue} with the Trainer of OpenShift AI {release}",
-                "a TrainJob is never admitted: `runtime patch not found` (kueue issue 14722)",
-                f"set site.trainingApi to pytorchjob, or platform_channels.kueue to stable-v{newest}",
-            )
+    if kueue and facts.site["queue"] and newest and pair(kueue) > pair(newest) and _makes_trainjobs(facts):
+        return Finding(
+            "error",
+            f"Kueue {kueue} with the Trainer of OpenShift AI {release}, as Red Hat's own chart for OpenShift AI installs them",
+            "a TrainJob is never admitted: `runtime patch not found` (kueue issue 14722)",
+            "set site.trainingApi to pytorchjob, with platform_components.trainingoperator Managed, or empty site.queue; on a new cluster "
+            f"set platform_channels.kueue to stable-v{newest}: OLM installs no older version over a newer one",
+        )
     return Finding.ok(
         f"OpenShift {cluster[0]}.{cluster[1]}, OpenShift AI {product}" + (f", Kueue {kueue}" if kueue else "")
     )
+
+
+def _makes_trainjobs(facts: ClusterState) -> bool:
+    """Tell whether the chart would make a TrainJob, as its trainjob.api decides."""
+    asked = facts.site["trainingApi"]
+    return bool(asked == "trainjob" or (asked == "auto" and not facts.api.serves("kubeflow.org/v1", "pytorchjobs")))
 
 
 def _lacks(facts: ClusterState, components: Json) -> list[str]:

@@ -1,4 +1,4 @@
-"""Publish the progress of a run (a page on a port, progress.json, the pod's termination message), and show it: `trainlab watch`.
+"""Publish the progress of a run (a page, progress.json, the termination message, the TrainJob's status), and show it: `trainlab watch`.
 
 run/worker.py starts it on rank 0; the chart sets the port and the annotation by which OpenShift AI's trainer finds it. Without
 the port (a laptop) only progress.json is written, which `trainlab watch RUN_DIR` reads.
@@ -19,6 +19,7 @@ from trainlab import files
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.run.attempts import LastStep
+from trainlab.run.trainer_status import TrainerStatus
 
 PORT_VARIABLE, MESSAGE_VARIABLE = "TRAINLAB_PROGRESS_PORT", "TRAINLAB_TERMINATION_MESSAGE"
 FILE = "progress.json"
@@ -39,6 +40,7 @@ class Tracker:
             listen(progress, _number(port))
         self._writer = threading.Thread(target=self._write, name="tracker", daemon=True)
         self._writer.start()
+        self._reports = TrainerStatus(progress)
 
     def end(self) -> None:
         """Publish the end: 100 per cent, in the file and as the termination message of a pod that succeeded.
@@ -52,6 +54,7 @@ class Tracker:
         files.write_json(self._file, page)
         if message := os.environ.get(MESSAGE_VARIABLE):
             Path(message).write_text(json.dumps(page), encoding="utf-8")
+        self._reports.end()
 
     def _write(self) -> None:
         while not self._over.wait(EVERY):

@@ -1,0 +1,135 @@
+"""Progress in `status.trainerStatus` of a TrainJob: what Kubeflow Trainer's server of runtime status gets, and a run that goes on without it."""
+
+import json
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainlab.progress import Numbers, Progress
+from trainlab.run import trainer_status
+from trainlab.run.tracker import Tracker
+
+PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/demo/trainjobs/survival/status"
+NUMBERS = Numbers(5, 10, 9.4, 1.25, 2.0, {"loss": 2.0, "grad_norm": float("nan")}, {"loss": 2.5})
+
+
+class Server(ThreadingHTTPServer):
+    """Answers as pkg/statusserver/server.go of Trainer 2.3.0 does; `got` are the reports that it took."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.got: list[dict[str, Any]] = []
+        self.token = "first"
+        names = [
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            str(folder / "key"),
+            "-out",
+            str(folder / "ca.crt"),
+        ]
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=trainer"]
+        subprocess.run([*command, *names], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "ca.crt", folder / "key")
+        self.socket = context.wrap_socket(self.socket, server_side=True)
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        report = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        known = self.headers["Authorization"] == f"Bearer {self.server.token}"
+        code = 404 if self.path != PATH else 200 if known else 403
+        if code == 200:
+            self.server.got.append(report)
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(json.dumps(report).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """The server, with what Trainer puts into the pod; a proxy that nobody is behind."""
+    found = Server(tmp_path)
+    threading.Thread(target=found.serve_forever, daemon=True).start()
+    (tmp_path / "token").write_text("first\n", encoding="utf-8")
+    monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_URL", f"https://127.0.0.1:{found.server_port}{PATH}")
+    monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_CA_CERT", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_TOKEN", str(tmp_path / "token"))
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setattr(trainer_status, "EVERY", 0.05)
+    yield found
+    found.shutdown()
+    found.server_close()
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for it, half a minute at most."""
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_the_job_tells_step_time_left_and_metrics_until_its_end(server: Server, tmp_path: Path) -> None:
+    progress = Progress(speaks=False)
+    progress.at(NUMBERS)
+    tracker = Tracker(progress, tmp_path)
+    until(lambda: len(server.got) > 0)
+    told = server.got[-1]["trainerStatus"]
+    assert (told["progressPercentage"], told["estimatedRemainingSeconds"]) == (50, 9)
+    assert datetime.fromisoformat(told["lastUpdatedTime"]).tzinfo, "RFC 3339, as a Kubernetes time"
+    metrics = {each["name"]: each["value"] for each in told["metrics"]}
+    assert metrics == {
+        "current_step": "5",
+        "total_steps": "10",
+        "current_epoch": "1.25",
+        "loss": "2.0",
+        "eval_loss": "2.5",
+    }
+
+    (tmp_path / "token").write_text("second\n", encoding="utf-8")  # as the kubelet renews it
+    server.token, before = "second", len(server.got)
+    until(lambda: len(server.got) > before)
+    progress.at(Numbers(10, 10, 0.0))
+    until(lambda: server.got[-1]["trainerStatus"]["progressPercentage"] == 99)
+    tracker.end()
+    assert server.got[-1]["trainerStatus"]["progressPercentage"] == 100
+    assert server.got[-1]["trainerStatus"]["estimatedRemainingSeconds"] == 0
+
+
+def test_nothing_is_sent_where_trainer_does_not_ask(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBEFLOW_TRAINER_SERVER_URL")
+    Tracker(Progress(speaks=False), tmp_path).end()
+    assert server.got == []
+
+
+@pytest.mark.parametrize("broken", ["KUBEFLOW_TRAINER_SERVER_CA_CERT", "KUBEFLOW_TRAINER_SERVER_TOKEN", "server"])
+def test_a_run_goes_on_without_it_and_says_so_once(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    if broken == "server":
+        server.token = "another"
+    else:
+        monkeypatch.setenv(broken, str(tmp_path / "missing"))
+    progress = Progress(speaks=True)
+    tracker = Tracker(progress, tmp_path)
+    time.sleep(0.5)  # several reports
+    tracker.end()
+    lines = [line for line in capsys.readouterr().out.splitlines() if "status.trainerStatus" in line]
+    assert len(lines) == 1 and server.got == []
+    assert json.loads((tmp_path / "progress.json").read_text())["progressPercentage"] == 100
