@@ -42,6 +42,14 @@ FIRED: dict[str, Plan] = {
         ("rounding", jobs.SURVIVAL, {"learning_rate": 1e-9}, "L40S"),
         ("lora-rank", jobs.LYRICS, {"lora_rank": 600, "serve_max_lora_rank": 512}, "L40S"),
         ("few-tokens", jobs.PRETRAIN, {"rows": 3200}, "H100-80GB"),
+        ("host-memory", jobs.LYRICS, {"memory_per_pod": 2**32}, "L40S"),
+        ("deadline", jobs.LYRICS, {"timeout_seconds": 60.0}, "L40S"),
+        (
+            "server-start",
+            jobs.SURVIVAL,
+            {"serve_runtime": "trainlab", "serve_memory": 80e9, "serve_start_seconds": 5.0},
+            "L40S",
+        ),
     )
 }
 """A job for each finding that a rule of checks.py can make."""

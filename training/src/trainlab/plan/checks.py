@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainlab.plan import rounding
-from trainlab.plan.device_memory import LOGIT_BYTES
+from trainlab.plan.device_memory import HOST_BYTES, LOGIT_BYTES, host_bytes
 from trainlab.plan.estimate import Plan, flop_per_token
 from trainlab.plan.units import claim, count, gib, seconds, size
 
@@ -37,6 +37,9 @@ KEYS = {
     "rounding": "phase.model.saved_dtype, phase.train.learning_rate",
     "lora-rank": "phase.lora.rank",
     "few-tokens": "phase.data.train_rows",
+    "host-memory": "phase.resources.memory",
+    "deadline": "phase.resources.timeout_minutes",
+    "server-start": "site.storage",
 }
 
 
@@ -184,7 +187,7 @@ def _network(plan: Plan) -> Iterator[Finding]:
     if cost.speed_up < job.world * 0.7:
         yield warn(
             "network",
-            f"each step computes {seconds(cost.compute_seconds)} and sends {size(cost.bytes_per_step)} in "
+            f"each step takes {seconds(cost.step_seconds)} and sends {size(cost.bytes_per_step)} in "
             f"{seconds(cost.network_seconds)}: {job.world} ranks are {cost.speed_up:.1f} times as fast as one (before "
             "overlap); accumulate more, train fewer weights (LoRA) or use a faster link",
         )
@@ -286,6 +289,43 @@ def _pretrain(plan: Plan) -> Iterator[Finding]:
         )
 
 
+def _host(plan: Plan) -> Iterator[Finding]:
+    job = plan.job
+    if not job.on_gpu or plan.parameters is None or not job.memory_per_pod:
+        return
+    need = host_bytes(job, plan.parameters)
+    if need > job.memory_per_pod:
+        yield refuse(
+            "host-memory",
+            f"a pod of {job.devices_per_node} ranks needs {gib(need)} of its node's memory, and its limit is "
+            f"{claim(job.memory_per_pod)}: {gib(HOST_BYTES)} for the libraries of each rank, and its weights where they are float32; "
+            f"set {claim(math.ceil(need / 2**30) * 2**30)} or more",
+        )
+
+
+def _deadline(plan: Plan) -> Iterator[Finding]:
+    cost, limit = plan.cost, plan.job.timeout_seconds
+    if cost is not None and cost.total_seconds > limit:
+        yield refuse(
+            "deadline",
+            f"steps take {seconds(cost.seconds)}, checkpoints {seconds(cost.checkpoint_seconds)}, loading {seconds(cost.load_seconds)}, "
+            f"and the job is ended after {seconds(limit)}; raise the limit, or train less",
+        )
+
+
+def _server_start(plan: Plan) -> Iterator[Finding]:
+    need, limit = plan.server, plan.job.serve_start_seconds
+    if need is None or need.runtime != "trainlab":
+        return
+    reads = need.weights / plan.storage
+    if reads > limit:
+        yield refuse(
+            "server-start",
+            f"the server reads {size(need.weights)} in {seconds(reads)} at {size(plan.storage)}/s, and is started again after "
+            f"{seconds(limit)}; use a faster volume (--storage), or phase.serve.dtype bfloat16",
+        )
+
+
 def served_rank(rank: int) -> int:
     """Return the smallest --max-lora-rank that fits an adapter of this rank."""
     return next((allowed for allowed in VLLM_RANKS if allowed >= rank), rank)
@@ -303,4 +343,7 @@ RULES: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
     _rounding,
     _lora,
     _pretrain,
+    _host,
+    _deadline,
+    _server_start,
 )

@@ -70,6 +70,7 @@ class Job:
     on_gpu: bool = True
     cores_per_pod: float = 1
     memory_per_pod: float = 0
+    timeout_seconds: float = float("inf")
     # on the volumes
     volumes: tuple[Volume, ...] = ()
     stored_bytes: float = 2  # of a weight of the base model in the model volume
@@ -81,6 +82,7 @@ class Job:
     serve_runtime: Literal["", "trainlab", "vllm"] = ""
     serve_gpus: int = 0
     serve_memory: float = 0
+    serve_start_seconds: float = 300.0  # until the startup probe of our own server gives up
     serve_tokens: int = 0  # of the longest request with its answer
     serve_concurrency: int = 1  # requests that our own server answers in one batch
     serve_adapters: int = 0  # of other runs that it keeps

@@ -95,6 +95,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         on_gpu=on_gpu,
         cores_per_pod=quantity(phase.resources.cpu),
         memory_per_pod=quantity(phase.resources.memory),
+        timeout_seconds=60.0 * phase.resources.timeout_minutes,
         volumes=tuple(
             Volume(name, None if volume.existing else quantity(volume.size or needs[name]), volume.access_mode)
             for name, volume in values.site.storage.volumes.items()
