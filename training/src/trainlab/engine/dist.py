@@ -40,6 +40,9 @@ def start(timeout_minutes: float, lacking: str | None = None) -> None:
         store, number, world = next(td.rendezvous("env://", timeout=limit))
         store.set(f"gpu of rank {number}", f"rank {number} on {socket.gethostname()}: {lacking}" if lacking else "")
         told = [store.get(f"gpu of rank {each}").decode() for each in range(world)]
+        store.set(f"told rank {number}", "")
+        if number == 0:  # the store ends with it, or with its launcher
+            store.wait([f"told rank {each}" for each in range(world)])
     if wrong := next(filter(None, told), None):
         raise UserError(wrong)
     if torch.cuda.is_available():

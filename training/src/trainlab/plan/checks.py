@@ -40,6 +40,7 @@ KEYS = {
     "host-memory": "phase.resources.memory",
     "deadline": "phase.resources.timeout_minutes",
     "server-start": "site.storage",
+    "node": "phase.resources.cpu, phase.resources.memory, phase.serve.cpu, phase.serve.memory",
 }
 
 
@@ -303,6 +304,23 @@ def _host(plan: Plan) -> Iterator[Finding]:
         )
 
 
+def _node(plan: Plan) -> Iterator[Finding]:
+    job, node = plan.job, plan.job.node
+    if node is None:
+        return
+    pods = [("a pod of the training", job.cores_per_pod, job.memory_per_pod, job.devices_per_node if job.on_gpu else 0)]
+    pods += [("the server's pod", job.serve_cores, job.serve_memory, job.serve_gpus)] if job.serve_runtime else []
+    for who, cores, memory, gpus in pods:
+        if cores > node.free_cores or memory > node.free_memory or (node.gpu and gpus > node.gpus):
+            asked = f"{cores:g} cores, {claim(memory)}" + (f" and {gpus} GPUs" if gpus else "")
+            of = f"{node.cores:g} cores and {gib(node.memory)}" + (f" and {node.gpus} {node.gpu}" if node.gpu else "")
+            yield refuse(
+                "node",
+                f"{who} asks for {asked}; a node of {of} leaves it {node.free_cores:g} cores and {gib(node.free_memory)}: "
+                "it would be Pending for ever; lower what it asks for, or use larger nodes",
+            )
+
+
 def _deadline(plan: Plan) -> Iterator[Finding]:
     cost, limit = plan.cost, plan.job.timeout_seconds
     if cost is not None and cost.total_seconds > limit:
@@ -344,6 +362,7 @@ RULES: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
     _lora,
     _pretrain,
     _host,
+    _node,
     _deadline,
     _server_start,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainlab.models.architectures import Architecture
+from trainlab.plan.nodes import Node
 
 Trainable = Literal["all", "top", "lora"]
 
@@ -71,6 +72,7 @@ class Job:
     cores_per_pod: float = 1
     memory_per_pod: float = 0
     timeout_seconds: float = float("inf")
+    node: Node | None = None  # that a pod must fit
     # on the volumes
     volumes: tuple[Volume, ...] = ()
     stored_bytes: float = 2  # of a weight of the base model in the model volume
@@ -81,6 +83,7 @@ class Job:
     # the inference server
     serve_runtime: Literal["", "trainlab", "vllm"] = ""
     serve_gpus: int = 0
+    serve_cores: float = 0
     serve_memory: float = 0
     serve_start_seconds: float = 300.0  # until the startup probe of our own server gives up
     serve_tokens: int = 0  # of the longest request with its answer

@@ -22,6 +22,7 @@ from trainlab.plan.device_memory import PARTS, Server
 from trainlab.plan.devices import Device, UnknownDevice, find
 from trainlab.plan.estimate import Plan, estimate, estimate_images
 from trainlab.plan.job import Job
+from trainlab.plan.nodes import parse as parse_node
 from trainlab.plan.units import DEFAULT_NETWORK, DEFAULT_STORAGE, claim, count, gib, seconds, size
 from trainlab.plan.units import network as link_speed
 from trainlab.plan.units import storage as storage_speed
@@ -30,6 +31,9 @@ from trainlab.plan.units import storage as storage_speed
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `trainlab plan`; the CLI itself adds FILE and -f/--overlay."""
     parser.add_argument("--gpu", metavar="GPU", help="GPU to plan for, e.g. L40S, A100-80GB, H100-80GB")
+    parser.add_argument(
+        "--node", metavar="NODE", help="node that each pod must fit, e.g. 8cpu,32GB or 8cpu,32GB,1xL40S"
+    )
     parser.add_argument("--nodes", type=int, metavar="N", help="pods instead of phase.resources.nodes")
     parser.add_argument(
         "--network", default=DEFAULT_NETWORK, metavar="RATE", help="link between nodes (default %(default)s)"
@@ -61,6 +65,7 @@ def command(
     model_config: Path | None = None,
     hub: bool = False,
     storage: str = DEFAULT_STORAGE,
+    node: str | None = None,
 ) -> int:
     """Print the plan of a values file; return 0, or 1 if something cannot work. Raises UserError on wrong input.
 
@@ -73,8 +78,11 @@ def command(
     paths = [files, *overlays]
     values = load_values(paths, os.environ)
     job = source.job_of(values, paths)
+    where = parse_node(node) if node else None
+    gpu = gpu or (where.gpu if where and job.on_gpu else None) or None
     job = replace(
         job,
+        node=where,
         nodes=nodes or job.nodes,
         rows=rows or job.rows,
         tokens_per_row=tokens_per_row or job.tokens_per_row,
@@ -145,6 +153,7 @@ def from_args(args: argparse.Namespace) -> int:
         model_config=args.model_config,
         hub=args.hub,
         storage=args.storage,
+        node=args.node,
     )
 
 

@@ -108,6 +108,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         stages_before=STAGES.index(phase.parent) + 1 if phase.parent else 0,
         serve_runtime=phase.serve.runtime,
         serve_gpus=phase.serve.gpus,
+        serve_cores=quantity(phase.serve.cpu),
         serve_memory=quantity(phase.serve.memory),
         serve_tokens=block["model"].get("max_length", 0) + phase.serve.max_tokens,
         serve_concurrency=phase.serve.max_concurrency,
