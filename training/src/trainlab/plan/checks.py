@@ -17,14 +17,14 @@ from trainlab.plan.units import claim, count, gib, seconds, size
 KEYS = {
     "unknown-model": "phase.model.source",
     "context": "phase.model.max_length",
-    "memory": "phase.train.batch_size, phase.model.max_length, phase.resources",
+    "memory": "phase.train.batch_size, phase.train.gradient_checkpointing, phase.model.max_length, phase.resources",
     "memory-tight": "phase.train.batch_size, phase.model.max_length",
     "logits": "phase.train.batch_size",
     "unknown-data": "phase.data.train_rows",
     "batch": "phase.train.batch_size",
     "warmup": "phase.train.warmup_fraction",
     "tied-head": "phase.unfreeze.tie_word_embeddings",
-    "frozen-recompute": "phase.stage.gradient_checkpointing",
+    "frozen-recompute": "phase.train.gradient_checkpointing",
     "network": "phase.train.gradient_accumulation, phase.resources.nodes",
     "access-mode": "site.storage.NAME.accessMode",
     "models-volume": "site.storage.models.size",
@@ -125,7 +125,7 @@ def _memory(plan: Plan) -> Iterator[Finding]:
         if need.sharding > usable:
             remedy = "each GPU holds them once, however many there are: use a larger GPU or a smaller model"
         elif fixed <= usable:
-            remedy = "lower the batch or max_length, use checkpointing or a chunked loss"
+            remedy = "lower the batch or max_length, or compute activations again"
         elif job.sharded and need.gradients:
             remedy = "set phase.train.gradient_accumulation 1, shard over more devices or use a larger GPU"
         elif job.sharded:

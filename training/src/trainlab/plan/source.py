@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import CptPhase, DpoPhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
+from trainlab.config import CptPhase, DpoPhase, LanguagePhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
 from trainlab.config.methods import STAGES
 from trainlab.config.phases import AnswerServe
 from trainlab.config.rule import PRODUCT_LABEL, SHARE
@@ -86,7 +86,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         served_bytes=served_bytes,
         gradient_bytes=4,  # trained weights are kept in float32 (models/layers.py), and DDP sends them unchanged
         precision="bf16" if narrow else "fp32",
-        checkpointing=bool(stage and stage.gradient_checkpointing),
+        checkpointing=isinstance(phase, LanguagePhase) and phase.recomputes,
         compiled=bool(stage and stage.compile),
         chunked_loss=isinstance(phase, TextPhase),
         sharded=sharded,
