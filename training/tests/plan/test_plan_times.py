@@ -106,6 +106,17 @@ def test_what_cannot_work_is_refused(name: str, code: str, bad: dict[str, float]
     assert code in codes(stage(name, **bad)) and code not in codes(stage(name, **good))
 
 
+def test_a_deadline_on_an_unknown_processor_has_twice_the_time() -> None:
+    paths = [VALUES / "quick.yaml"]
+    values = load_values(paths)
+    for share, refused in ((0.6, False), (0.4, True)):
+        job, device, _ = source.device_of(values, source.job_of(values, paths), None)
+        cost = estimate.estimate(job, device, 1.25e9).cost
+        assert cost is not None
+        short = replace(job, timeout_seconds=share * cost.total_seconds)
+        assert ("deadline" in codes(estimate.estimate(short, device, 1.25e9))) is refused
+
+
 def test_the_servers_limit_is_that_of_its_startup_probe() -> None:
     probe = (ROOT / "charts/trainjob/templates/_serving.tpl").read_text("utf-8").partition("startupProbe:")[2]
     period, failures = re.search(r"periodSeconds: (\d+)", probe), re.search(r"ternary 240 (\d+)", probe)

@@ -78,6 +78,7 @@ VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank acce
 VLLM_DEFAULT_RANK = 16
 OPTIMAL_TOKENS = 20  # per parameter: compute-optimal training (Hoffmann et al. 2022)
 TIGHT = 0.9  # of the usable memory, or of a volume
+CPU_SLACK = 2.0  # of a time on a CPU: the planner knows the cores, not which
 TEN_GIB = 10 * 2**30
 
 
@@ -323,7 +324,8 @@ def _node(plan: Plan) -> Iterator[Finding]:
 
 def _deadline(plan: Plan) -> Iterator[Finding]:
     cost, limit = plan.cost, plan.job.timeout_seconds
-    if cost is not None and cost.total_seconds > limit:
+    slack = CPU_SLACK if plan.device.is_cpu else 1.0
+    if cost is not None and cost.total_seconds > limit * slack:
         yield refuse(
             "deadline",
             f"steps take {seconds(cost.seconds)}, checkpoints {seconds(cost.checkpoint_seconds)}, loading {seconds(cost.load_seconds)}, "
