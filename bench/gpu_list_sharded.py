@@ -142,8 +142,9 @@ def rank_of_eight(setting: str, work: Path, smoke: bool, say: Any) -> bool:
         {
             "model": {"max_length": length},
             "data": {"source": "pvc:none", "train_rows": rows},
-            "stage": {"gradient_checkpointing": how["recompute"], "curriculum": [{"length": length, "share": 1.0}]},
+            "stage": {"curriculum": [{"length": length, "share": 1.0}]},
             "train": {
+                "gradient_checkpointing": how["recompute"],
                 "batch_size": how["batch"],
                 "gradient_accumulation": ACCUMULATE,
                 "validation_fraction": 0,
@@ -272,10 +273,10 @@ def saved_and_resumed(work: Path, smoke: bool, say: Any) -> bool:
                 "stage": {
                     "fsdp": fsdp,
                     "compile": fsdp,
-                    "gradient_checkpointing": fsdp,
                     "curriculum": [{"length": length // 2, "share": 0.5}, {"length": length, "share": 0.5}],
                 },
                 "train": {
+                    "gradient_checkpointing": fsdp,
                     "batch_size": batch,
                     "gradient_accumulation": 2,
                     "validation_fraction": 0,

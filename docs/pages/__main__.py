@@ -7,13 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from pages import commands, compatibility, messages, replay, role_variables, rooms, sizing, status
+from pages import commands, compatibility, messages, replay, role_variables, rooms, seeds, sizing, status
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES: dict[str, Callable[[], str]] = {
     compatibility.PAGE: compatibility.text,
     commands.PAGE: commands.text,
     sizing.PAGE: sizing.text,
+    seeds.PAGE: seeds.text,
     messages.PAGE: messages.text,
     status.PAGE: status.text,
     replay.PAGE: replay.text,

@@ -20,6 +20,10 @@ VALUES = ROOT / "values"
 PAGE = "docs/reference/sizing.md"
 SCALES = {"Full scale": "", "One GPU": "demo", "The embedded cluster": "local"}
 """Each scale with its folder of overlays below values/."""
+HARDWARE = {
+    path: path.read_text("utf-8").partition(" --node ")[2].split()[0] for path in sorted(VALUES.glob("hardware/*.yaml"))
+}
+"""Each profile with its nodes, which its first line names."""
 HEAD = (
     *("phase", "pods", "GPUs of a pod", "memory of a rank", "a pod asks for", "RWX"),
     *("models volume", "runs volume", "training", "limit", "served by", "page"),
@@ -33,12 +37,24 @@ def files(folder: str) -> list[list[Path]]:
     return [[VALUES / path.name, path] for path in sorted((VALUES / folder).glob("*.yaml"))]
 
 
+def any_plan(paths: list[Path], node: str | None = None) -> dict[str, Any]:
+    """Return what `trainlab plan --json` prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        plan_command.command(paths[0], paths[1:], as_json=True, node=node)
+    planned: dict[str, Any] = json.loads(printed.getvalue())
+    return planned
+
+
+def fitting(profile: Path, node: str) -> list[str]:
+    """Return the row of one profile: the phases that `trainlab plan` does not refuse on its nodes."""
+    phases = [path.stem for (path,) in files("") if any_plan([path, profile], node)["ok"]]
+    return [code(profile.relative_to(ROOT)), code(node), ", ".join(phases)]
+
+
 def plan(paths: list[Path]) -> dict[str, Any]:
     """Return what `trainlab plan --json` prints; SystemExit with its findings if the plan is refused."""
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        code = plan_command.command(paths[0], paths[1:], as_json=True)
-    planned: dict[str, Any] = json.loads(printed.getvalue())
-    if code:
+    planned = any_plan(paths)
+    if not planned["ok"]:
         raise SystemExit(f"error: {paths[-1].relative_to(ROOT)}: {planned['verdict']}; see `trainlab plan`")
     return planned
 
@@ -90,4 +106,10 @@ of date. `trainlab plan FILE --gpu GPU` computes the same for other values or an
   `trainlab ask`.
 
 {(chr(10) * 2).join(parts)}
+
+## Nodes
+
+Overlays for nodes that somebody has. `--node` says what a node has, 1 core and 2 GiB of it are left to its system (assumed).
+
+{table(("overlay", "`trainlab plan --node`", "phases that fit"), [fitting(*each) for each in HARDWARE.items()])}
 """

@@ -29,6 +29,10 @@ NVIDIA_LABELS = (
     "feature.node.kubernetes.io/pci-0300_10de.present",
 )
 FEATURE = "feature.node.kubernetes.io/"
+DRIVER_LABELS = (f"{LABEL}cuda.driver-version.major", f"{LABEL}cuda.driver.major")
+"""Major version of a node's driver: the label of today, and the one that GPU feature discovery calls deprecated."""
+MIN_DRIVER = 580
+"""The oldest major version for CUDA 13, which the lock of the trainer image pins."""
 LEFT_OUT = "nvidia.com/gpu.deploy.operands"
 """Label of a node on which the GPU operator is told to do nothing, if it is `false`."""
 RESOURCES = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")
@@ -85,6 +89,12 @@ def gpus_of(node: Json, resource: str) -> Gpus:
     sliced = family.startswith("mig-") or "-MIG-" in product
     memory = _number(labels.get(f"{LABEL}{family}.memory"), 0) * MIB
     return Gpus(amount, max(1, replicas), sliced, product, memory)
+
+
+def driver_of(node: Json) -> int | None:
+    """Return the major version of a node's driver, None if no label tells it."""
+    labels = node["metadata"].get("labels") or {}
+    return next((int(labels[name]) for name in DRIVER_LABELS if str(labels.get(name)).isdigit()), None)
 
 
 def shares_of(policy: Json) -> int | None:

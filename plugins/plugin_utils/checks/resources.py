@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ..gpu_inventory import gpus_of
+from ..gpu_inventory import MIN_DRIVER, driver_of, gpus_of
 from ..kube import Json
 from .cluster_state import ClusterState, Finding, quantity
 
@@ -135,7 +135,7 @@ def gpus(facts: ClusterState) -> Finding:
             "the server would wait forever",
             "lower it",
         )
-    if result := _too_small(facts, name) or (_of_all(facts, name) if serving else None):
+    if result := _old_driver(facts, name) or _too_small(facts, name) or (_of_all(facts, name) if serving else None):
         return result
     words = {gpus_of(node, name).words for node in facts.usable_nodes if not gpus_of(node, name).own}
     shares = f" ({', '.join(sorted(words))})" if sum(have) and words else ""
@@ -171,6 +171,25 @@ def _shared(facts: ClusterState, resources: Json, name: str) -> Finding | None:
         "two ranks on one GPU end in NCCL (Duplicate GPU detected), and its memory is theirs together",
         f"set platform_gpu_shares to 1 (and MIG off) on the nodes that train, choose others with site.nodeSelector, or set "
         f"phase.resources.nodes and gpus_per_node to 1{spread}",
+    )
+
+
+def _old_driver(facts: ClusterState, name: str) -> Finding | None:
+    """The driver of each node that a training pod may be sent to is new enough for the CUDA of the trainer image."""
+    if not facts.phase["resources"]["gpus_per_node"]:
+        return None
+    drivers = {
+        node["metadata"]["name"]: driver_of(node) for node in facts.usable_nodes if gpus_of(node, name).allocatable
+    }
+    old = {node: version for node, version in drivers.items() if version is not None and version < MIN_DRIVER}
+    if not old:
+        return None
+    node, version = next(iter(old.items()))
+    return Finding(
+        "error" if len(old) == len(drivers) else "warning",
+        f"node {node} has driver {version} of NVIDIA (label nvidia.com/cuda.driver-version.major)",
+        f"CUDA of the trainer image needs {MIN_DRIVER} or newer: a rank there ends the job before it loads anything",
+        "update it (spec.driver.version of the ClusterPolicy), or choose other nodes with site.nodeSelector",
     )
 
 

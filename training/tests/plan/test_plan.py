@@ -193,7 +193,7 @@ def test_the_survival_phase_is_fine(overlays: list[Path], capsys: pytest.Capture
 
 def test_the_command_refuses_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
     """A refusal ends with 1 and the reason; warnings alone with 0."""
-    assert command(VALUES, gpu="L40S", nodes=4) == 0
+    assert command(VALUES, gpu="L40S", nodes=4, network="1Gbit") == 0
     assert "warning [network]" in capsys.readouterr().out
     assert command(VALUES, gpu="T4") == 1
     assert "REFUSED [bf16]" in capsys.readouterr().out

@@ -8,6 +8,7 @@ from trainlab.plan import devices, estimate
 from trainlab.plan.checks import KEYS, check
 from trainlab.plan.estimate import Plan
 from trainlab.plan.job import Volume
+from trainlab.plan.nodes import Node
 
 TEN_GBIT = 1.25e9
 SMALL = (
@@ -42,6 +43,15 @@ FIRED: dict[str, Plan] = {
         ("rounding", jobs.SURVIVAL, {"learning_rate": 1e-9}, "L40S"),
         ("lora-rank", jobs.LYRICS, {"lora_rank": 600, "serve_max_lora_rank": 512}, "L40S"),
         ("few-tokens", jobs.PRETRAIN, {"rows": 3200}, "H100-80GB"),
+        ("node", jobs.LYRICS, {"node": Node(8, 32e9), "cores_per_pod": 8}, "L40S"),
+        ("host-memory", jobs.LYRICS, {"memory_per_pod": 2**32}, "L40S"),
+        ("deadline", jobs.LYRICS, {"timeout_seconds": 60.0}, "L40S"),
+        (
+            "server-start",
+            jobs.SURVIVAL,
+            {"serve_runtime": "trainlab", "serve_memory": 80e9, "serve_start_seconds": 5.0},
+            "L40S",
+        ),
     )
 }
 """A job for each finding that a rule of checks.py can make."""

@@ -25,7 +25,7 @@ from trainlab.engine import dist
 from trainlab.recipes.base import Run
 from trainlab.run import worker
 worker.work = lambda *_: dist.gather(1) if dist.rank() == 0 else time.sleep(600)
-phase = SimpleNamespace(resources=SimpleNamespace(timeout_minutes=0.1))
+phase = SimpleNamespace(resources=SimpleNamespace(timeout_minutes=0.1, gpus_per_node=0))
 worker.rank_main(Run(phase, *[Path()] * 3))
 """
 
@@ -90,7 +90,7 @@ from trainlab.run import worker
 def work(*_):
     raise DistBackendError(sys.argv[1])
 worker.work = work
-worker.rank_main(Run(SimpleNamespace(resources=SimpleNamespace(timeout_minutes=1)), *[Path()] * 3))
+worker.rank_main(Run(SimpleNamespace(resources=SimpleNamespace(timeout_minutes=1, gpus_per_node=0)), *[Path()] * 3))
 """
 
 

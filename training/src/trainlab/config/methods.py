@@ -78,6 +78,11 @@ class AdamTrain(Train):
         lt=1,
         description="AdamW's decay of the mean squared gradient; null is 0.999. Pre-training often takes 0.95.",
     )
+    gradient_checkpointing: bool | None = Field(
+        None,
+        description="Activation checkpointing: less memory, one more forward pass. null does it where a head that is "
+        "tied to the input embedding is trained, and nowhere else.",
+    )
 
 
 class AnswerTrain(AdamTrain):
@@ -142,9 +147,6 @@ class Stage(Strict):
     fsdp: bool = Field(
         False,
         description="FSDP2: weights, gradients and optimizer states sharded across the ranks (several GPUs only).",
-    )
-    gradient_checkpointing: bool = Field(
-        False, description="Activation checkpointing: less memory, one more forward pass."
     )
     fp8: Literal["off", "auto"] = Field(
         "off",

@@ -237,6 +237,11 @@ class LanguagePhase(Phase):
         "demo_outputs/ and the report.",
     )
 
+    @property
+    def recomputes(self) -> bool:
+        """True if the activations of the trained layers are computed again in the backward pass, not kept."""
+        return bool(self.train.gradient_checkpointing)
+
 
 class TextPhase(LanguagePhase):
     """A language model of running text, which needs no chat template."""
@@ -288,6 +293,13 @@ class SftPhase(ChatPhase):
     train: AnswerTrain = AnswerTrain()
     gate: AnswerGate = AnswerGate()
     serve: AnswerServe = AnswerServe()
+
+    @property
+    def recomputes(self) -> bool:
+        """As asked; else where a tied head, alone with some layers, makes the gradient flow through all of them."""
+        wish = self.train.gradient_checkpointing
+        tied = self.unfreeze.tie_word_embeddings and not self.lora.rank and not self.stage
+        return tied if wish is None else wish
 
 
 class DpoPhase(ChatPhase):

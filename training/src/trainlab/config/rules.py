@@ -92,6 +92,12 @@ phase.data.source: {phase.data.source} in stage {phase.stage.name}; hub rows are
 phase.data.hub.accept_license: false with data.source {phase.data.source}; song lyrics are under copyright whatever
   the data set card says, and other texts may be; clear the rights to train on them, then set it to true
   if phase.recipe is sft, phase.data.source starts hf:, no phase.data.hub.accept_license
+phase.model.source: {phase.model.source}; no hub has it, and Google's model of 270 M parameters has another name: set
+  hf:google/gemma-3-270m@9b0cfec892e2bc2afd938c98eabe4e4a7b1e0ca1
+  if phase.model.source starts hf:google/gemma-270m
+phase.model.source: {phase.model.source}; its attention needs code of its own, which vLLM has removed: set
+  hf:microsoft/Phi-3-mini-4k-instruct@f39ac1d28e925b323eae81227eaba4464caced4e
+  if phase.model.source starts hf:microsoft/Phi-3-small
 phase.vision.flip: true with data.source builtin:digits; a mirrored digit is a different symbol: set false
   if phase.vision.flip, phase.data.source is builtin:digits
 phase.model.source: {phase.model.source} in a phase that is not a stage; set stage.name, or name a model

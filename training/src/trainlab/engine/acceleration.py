@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from trainlab import files
-from trainlab.config import Phase
+from trainlab.config import LanguagePhase, Phase
 from trainlab.config.methods import Stage
 from trainlab.engine import dist, gpus
 from trainlab.errors import UserError
@@ -44,12 +44,12 @@ def sharded(phase: Phase) -> bool:
     return _asked(phase).fsdp and several_gpus()
 
 
-def gradient_checkpointing(phase: Phase) -> bool:
+def gradient_checkpointing(phase: LanguagePhase) -> bool:
     """True if the Trainer recomputes activations itself; under FSDP2, FSDP does it (sharding)."""
-    return _asked(phase).gradient_checkpointing and not sharded(phase)
+    return phase.recomputes and not sharded(phase)
 
 
-def sharding(phase: Phase) -> dict[str, Any]:
+def sharding(phase: LanguagePhase) -> dict[str, Any]:
     """Return the Trainer's FSDP2 settings, {} if nothing is sharded."""
     if not sharded(phase):
         return {}
@@ -58,7 +58,7 @@ def sharding(phase: Phase) -> dict[str, Any]:
         "fsdp_config": {
             "version": 2,
             "reshard_after_forward": True,
-            "activation_checkpointing": _asked(phase).gradient_checkpointing,
+            "activation_checkpointing": phase.recomputes,
             "state_dict_type": "SHARDED_STATE_DICT",  # each rank writes its part of a checkpoint
         },
     }

@@ -1,4 +1,4 @@
-"""Is every rank's GPU what it should be, and can Triton compile for it? Asked before any training; called by run/worker.py.
+"""Can CUDA use every rank's GPU, is it what it should be, and can Triton compile for it? Asked before any training, by run/.
 
 `measure` was run on one H100; `warnings` is a pure function of what it returns. Triton (3.7, runtime/build.py) compiles a C file
 against Python.h for each of its GPU kernels, while the run goes on: those of TRL's loss and fused head
@@ -22,11 +22,41 @@ from trainlab.plan import devices, estimate, source
 SIZE, ROUNDS = 8192, 20  # 1.1 TFLOP a round; measured on an H100: 785 to 795 of 989 TFLOP/s
 SLOW = 0.5  # of the data sheet's dense peak: measured GPUs reach 80 to 87 % (stas00/ml-engineering, accelerators)
 DRIVER = Path("/proc/driver/nvidia/version")
+DRIVERS = {12: 525, 13: 580}
+"""The oldest major version of the driver for each major version of CUDA (release notes of the CUDA toolkit, table 2)."""
 MODULE = """
 #include <Python.h>
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "trainlab_probe", NULL, -1, NULL};
 PyMODINIT_FUNC PyInit_trainlab_probe(void) { return PyModule_Create(&module); }
 """
+
+
+def lacking(wanted: int) -> str | None:
+    """Return why this machine has not the `wanted` GPUs that CUDA can use, in a sentence with its remedy; None if it has them.
+
+    torch counts GPUs by NVML, which works under any driver, while CUDA may not.
+    """
+    import torch
+
+    if not wanted:
+        return None
+    key, have = f"phase.resources.gpus_per_node is {wanted}", torch.cuda.device_count()
+    if have < wanted:
+        return f"{key}: torch sees {have} GPUs here; lower it, or set 0 for the CPU"
+    if torch.cuda.is_available():
+        return None
+    try:
+        torch.cuda.init()
+        why = "it says no more"
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0]
+    version, toolkit = driver(), torch.version.cuda or ""
+    need = DRIVERS.get(int(toolkit.partition(".")[0] or 0))
+    major = version.partition(".")[0]
+    new = need is None or (major.isdecimal() and int(major) >= need)
+    remedy = "nvidia-smi on its node says more" if new else "update it (spec.driver.version of the ClusterPolicy)"
+    needs = f", CUDA {toolkit} needs driver {need} or newer" if need else ""
+    return f"{key}: CUDA cannot use the GPU here: {why}; its driver is {version}{needs}: {remedy}, or set 0 for the CPU"
 
 
 def check(planned_gib: float | None) -> tuple[list[dict[str, Any]], list[str]]:
@@ -165,12 +195,14 @@ def needs_compiler(phase: Phase) -> str | None:
 
 
 def lacking_compiler() -> str | None:
-    """Return why Triton cannot compile here, None if it can: compiles a module as Triton does."""
-    from triton.runtime.build import compile_module_from_src
+    """Return why Triton cannot compile here, None if it can: compiles a module as Triton does, and with a GPU launches a kernel."""
+    import torch
 
     headers = Path(sysconfig.get_path("include"))
     try:
-        compile_module_from_src(MODULE, "trainlab_probe")
+        _compile()
+        if torch.cuda.is_available():
+            _launch()  # finds libcuda and ptxas as well
     except FileNotFoundError as error:
         compiler = os.environ.get("CC")
         return f"CC is {compiler}: no such program" if error.filename == compiler else str(error)
@@ -178,6 +210,24 @@ def lacking_compiler() -> str | None:
         if not (headers / "Python.h").is_file():
             return f"Python's headers are missing ({headers}/Python.h)"
         return f"{Path(error.cmd[0]).name} exits with {error.returncode}, see its message above"
-    except (RuntimeError, OSError, ImportError) as error:  # no compiler; an unwritable cache; a broken module
-        return str(error).splitlines()[0]
+    # no compiler; an unwritable cache; a broken module; no libcuda
+    except (RuntimeError, OSError, ImportError, AssertionError) as error:
+        return (str(error) or type(error).__name__).splitlines()[0]
     return None
+
+
+def _compile() -> None:
+    from triton.runtime.build import compile_module_from_src
+
+    compile_module_from_src(MODULE, "trainlab_probe")
+
+
+def _launch() -> None:
+    import torch
+
+    from trainlab.engine import triton_probe
+
+    values = torch.zeros(16, device="cuda")
+    triton_probe.add_one[(1,)](values, 16)
+    if values.sum().item() != 16:
+        raise RuntimeError("a kernel of Triton computes wrongly")

@@ -195,15 +195,10 @@ class RoundingGuard(TrainerCallback):
             raise UserError(lost)
 
 
-def settings(
-    phase: LanguagePhase, folder: Path, validate: bool, gradient_checkpointing: bool = False
-) -> dict[str, Any]:
-    """Return the settings common to all trainers; warm-up, validations and saves are shares of the steps.
-
-    `gradient_checkpointing` asks for activation checkpointing whatever `stage.gradient_checkpointing` says.
-    """
+def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, Any]:
+    """Return the settings common to all trainers; warm-up, validations and saves are shares of the steps."""
     train, gpu = phase.train, torch.cuda.is_available()
-    gradient_checkpointing = gradient_checkpointing or acceleration.gradient_checkpointing(phase)
+    gradient_checkpointing = acceleration.gradient_checkpointing(phase)
     share = 1 / train.checkpoints - 1e-9  # of the steps, rounded up; the last step is always validated and saved
     return {
         "output_dir": str(folder),

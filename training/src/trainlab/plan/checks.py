@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainlab.plan import rounding
-from trainlab.plan.device_memory import LOGIT_BYTES
+from trainlab.plan.device_memory import HOST_BYTES, LOGIT_BYTES, host_bytes
 from trainlab.plan.estimate import Plan, flop_per_token
 from trainlab.plan.units import claim, count, gib, seconds, size
 
@@ -17,14 +17,14 @@ from trainlab.plan.units import claim, count, gib, seconds, size
 KEYS = {
     "unknown-model": "phase.model.source",
     "context": "phase.model.max_length",
-    "memory": "phase.train.batch_size, phase.model.max_length, phase.resources",
+    "memory": "phase.train.batch_size, phase.train.gradient_checkpointing, phase.model.max_length, phase.resources",
     "memory-tight": "phase.train.batch_size, phase.model.max_length",
     "logits": "phase.train.batch_size",
     "unknown-data": "phase.data.train_rows",
     "batch": "phase.train.batch_size",
     "warmup": "phase.train.warmup_fraction",
     "tied-head": "phase.unfreeze.tie_word_embeddings",
-    "frozen-recompute": "phase.stage.gradient_checkpointing",
+    "frozen-recompute": "phase.train.gradient_checkpointing",
     "network": "phase.train.gradient_accumulation, phase.resources.nodes",
     "access-mode": "site.storage.NAME.accessMode",
     "models-volume": "site.storage.models.size",
@@ -37,6 +37,10 @@ KEYS = {
     "rounding": "phase.model.saved_dtype, phase.train.learning_rate",
     "lora-rank": "phase.lora.rank",
     "few-tokens": "phase.data.train_rows",
+    "host-memory": "phase.resources.memory",
+    "deadline": "phase.resources.timeout_minutes",
+    "server-start": "site.storage",
+    "node": "phase.resources.cpu, phase.resources.memory, phase.serve.cpu, phase.serve.memory",
 }
 
 
@@ -74,6 +78,7 @@ VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank acce
 VLLM_DEFAULT_RANK = 16
 OPTIMAL_TOKENS = 20  # per parameter: compute-optimal training (Hoffmann et al. 2022)
 TIGHT = 0.9  # of the usable memory, or of a volume
+CPU_SLACK = 2.0  # of a time on a CPU: the planner knows the cores, not which
 TEN_GIB = 10 * 2**30
 
 
@@ -121,7 +126,7 @@ def _memory(plan: Plan) -> Iterator[Finding]:
         if need.sharding > usable:
             remedy = "each GPU holds them once, however many there are: use a larger GPU or a smaller model"
         elif fixed <= usable:
-            remedy = "lower the batch or max_length, use checkpointing or a chunked loss"
+            remedy = "lower the batch or max_length, or compute activations again"
         elif job.sharded and need.gradients:
             remedy = "set phase.train.gradient_accumulation 1, shard over more devices or use a larger GPU"
         elif job.sharded:
@@ -184,7 +189,7 @@ def _network(plan: Plan) -> Iterator[Finding]:
     if cost.speed_up < job.world * 0.7:
         yield warn(
             "network",
-            f"each step computes {seconds(cost.compute_seconds)} and sends {size(cost.bytes_per_step)} in "
+            f"each step takes {seconds(cost.step_seconds)} and sends {size(cost.bytes_per_step)} in "
             f"{seconds(cost.network_seconds)}: {job.world} ranks are {cost.speed_up:.1f} times as fast as one (before "
             "overlap); accumulate more, train fewer weights (LoRA) or use a faster link",
         )
@@ -286,6 +291,61 @@ def _pretrain(plan: Plan) -> Iterator[Finding]:
         )
 
 
+def _host(plan: Plan) -> Iterator[Finding]:
+    job = plan.job
+    if not job.on_gpu or plan.parameters is None or not job.memory_per_pod:
+        return
+    need = host_bytes(job, plan.parameters)
+    if need > job.memory_per_pod:
+        yield refuse(
+            "host-memory",
+            f"a pod of {job.devices_per_node} ranks needs {gib(need)} of its node's memory, and its limit is "
+            f"{claim(job.memory_per_pod)}: {gib(HOST_BYTES)} for the libraries of each rank, and its weights where they are float32; "
+            f"set {claim(math.ceil(need / 2**30) * 2**30)} or more",
+        )
+
+
+def _node(plan: Plan) -> Iterator[Finding]:
+    job, node = plan.job, plan.job.node
+    if node is None:
+        return
+    pods = [("a pod of the training", job.cores_per_pod, job.memory_per_pod, job.devices_per_node if job.on_gpu else 0)]
+    pods += [("the server's pod", job.serve_cores, job.serve_memory, job.serve_gpus)] if job.serve_runtime else []
+    for who, cores, memory, gpus in pods:
+        if cores > node.free_cores or memory > node.free_memory or (node.gpu and gpus > node.gpus):
+            asked = f"{cores:g} cores, {claim(memory)}" + (f" and {gpus} GPUs" if gpus else "")
+            of = f"{node.cores:g} cores and {gib(node.memory)}" + (f" and {node.gpus} {node.gpu}" if node.gpu else "")
+            yield refuse(
+                "node",
+                f"{who} asks for {asked}; a node of {of} leaves it {node.free_cores:g} cores and {gib(node.free_memory)}: "
+                "it would be Pending for ever; lower what it asks for, or use larger nodes",
+            )
+
+
+def _deadline(plan: Plan) -> Iterator[Finding]:
+    cost, limit = plan.cost, plan.job.timeout_seconds
+    slack = CPU_SLACK if plan.device.is_cpu else 1.0
+    if cost is not None and cost.total_seconds > limit * slack:
+        yield refuse(
+            "deadline",
+            f"steps take {seconds(cost.seconds)}, checkpoints {seconds(cost.checkpoint_seconds)}, loading {seconds(cost.load_seconds)}, "
+            f"and the job is ended after {seconds(limit)}; raise the limit, or train less",
+        )
+
+
+def _server_start(plan: Plan) -> Iterator[Finding]:
+    need, limit = plan.server, plan.job.serve_start_seconds
+    if need is None or need.runtime != "trainlab":
+        return
+    reads = need.weights / plan.storage
+    if reads > limit:
+        yield refuse(
+            "server-start",
+            f"the server reads {size(need.weights)} in {seconds(reads)} at {size(plan.storage)}/s, and is started again after "
+            f"{seconds(limit)}; use a faster volume (--storage), or phase.serve.dtype bfloat16",
+        )
+
+
 def served_rank(rank: int) -> int:
     """Return the smallest --max-lora-rank that fits an adapter of this rank."""
     return next((allowed for allowed in VLLM_RANKS if allowed >= rank), rank)
@@ -303,4 +363,8 @@ RULES: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
     _rounding,
     _lora,
     _pretrain,
+    _host,
+    _node,
+    _deadline,
+    _server_start,
 )

@@ -114,6 +114,16 @@ REDUCED_BYTES = 4
 """Of a gradient that FSDP2 accumulates and reduces: float32, whatever computes, which the engine asks for (`keep_digits`)."""
 
 
+HOST_BYTES = 5e9
+"""Of a rank with a GPU in its pod: libraries and CUDA; computed (4 to 6 GiB), not measured. Weights of the file's dtype are mapped."""
+
+
+def host_bytes(job: Job, parameters: int) -> float:
+    """Bytes of a pod with GPUs: of each rank its libraries and weights that are float32, which it copies; of a sharded run the whole result."""
+    copied = parameters * job.weight_bytes if job.weight_bytes == FLOAT32 else 0.0
+    return job.devices_per_node * (HOST_BYTES + copied) + (parameters * MASTER_BYTES if job.sharded else 0.0)
+
+
 @dataclass(frozen=True)
 class Memory:
     """Bytes on one device."""

@@ -15,8 +15,8 @@ from trainlab.errors import UserError
 USABLE_SHARE = 0.93
 # Sustained FLOP/s of one CPU core in float32 matrix products: SmolLM2-135M trains 170 tokens/s on two cores (measured).
 CPU_CORE_FLOPS = 7.0e10
-# Of the BF16 (FP16) peak without tensor cores: by data sheets 1/16 (A100, H100), 1/8 (T4), 1/4 (L40S).
-FLOAT32_SHARE = 1 / 8
+FLOAT32_SHARE = {7.5: 1 / 8, 8.0: 1 / 16, 8.6: 1 / 4, 8.9: 1 / 4, 9.0: 1 / 16, 10.0: 1 / 28}
+"""Of the BF16 (FP16) peak without tensor cores, by capability: T4, A100, A40, L40S, H100, B200 (data sheets)."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,11 @@ class Device:
     bandwidth: float
     capability: float
     mfu_good: float  # what a well-tuned run reaches: used for times
+    link: float = 25e9  # to another GPU of its node, one direction: PCIe 4 x16 without NVLink
 
     def peak(self, precision: str) -> float:
         """Return FLOP/s in `precision`, fp32 or not: without tensor cores a GPU is slower, a CPU is not."""
-        return self.bf16 * (FLOAT32_SHARE if precision == "fp32" and not self.is_cpu else 1.0)
+        return self.bf16 * (FLOAT32_SHARE[self.capability] if precision == "fp32" and not self.is_cpu else 1.0)
 
     @property
     def usable_gib(self) -> float:
@@ -59,15 +60,16 @@ DEVICES = {
         Device("A10G", 24, 22.49, 70e12, 600e9, 8.6, 0.40),
         # NVIDIA T4 data sheet (65 FP16, 320 GB/s); no BF16 tensor cores: capability 7.5. 15,360 MiB.
         Device("T4", 16, 15.0, 65e12, 320e9, 7.5, 0.30),
+        # NVLink by data sheets, half of what they sum over both directions: A100 600, H100 and H200 900, B200 1,800 GB/s.
         # NVIDIA A100 data sheet (312 dense BF16; 1,555 and 2,039 GB/s). Best: llm-foundry 7 B, 8 GPUs, 64.2 %.
-        Device("A100-40GB", 40, 40.0, 312e12, 1555e9, 8.0, 0.50),
-        Device("A100-80GB", 80, 80.0, 312e12, 2039e9, 8.0, 0.50),
+        Device("A100-40GB", 40, 40.0, 312e12, 1555e9, 8.0, 0.50, 300e9),
+        Device("A100-80GB", 80, 80.0, 312e12, 2039e9, 8.0, 0.50, 300e9),
         # NVIDIA H100 SXM data sheet (989.4 / 1,978.9 dense, 3.35 TB/s); 81,559 MiB. Best: nanochat 8 GPUs, 50 %.
-        Device("H100-80GB", 80, 79.65, 989.4e12, 3350e9, 9.0, 0.45),
+        Device("H100-80GB", 80, 79.65, 989.4e12, 3350e9, 9.0, 0.45, 450e9),
         # NVIDIA H200 data sheet (as H100, 4.8 TB/s); 143,771 MiB.
-        Device("H200", 141, 140.4, 989.4e12, 4800e9, 9.0, 0.45),
+        Device("H200", 141, 140.4, 989.4e12, 4800e9, 9.0, 0.45, 450e9),
         # NVIDIA HGX B200 data sheet, per GPU (2,250 / 4,500 dense, 7.7 TB/s, 180 GB); MFU unpublished: assumed as H100.
-        Device("B200", 180, 178.0, 2250e12, 7700e9, 10.0, 0.40),
+        Device("B200", 180, 178.0, 2250e12, 7700e9, 10.0, 0.40, 900e9),
     )
 }
 ALIASES = {"H100": "H100-80GB", "A100": "A100-80GB", "A100-SXM4-80GB": "A100-80GB", "A100-SXM4-40GB": "A100-40GB"}

@@ -4,6 +4,9 @@ Cost model: a matrix of P parameters costs 2P FLOP per token forward, 2P for the
 pass goes through it, 2P for its own gradient if it is trained, 2P more if checkpointing recomputes it. The
 head is never recomputed; the input embedding is a lookup and costs nothing. LoRA is 4P, full training 6P.
 
+A step takes what its FLOP take, or what Python takes to start its kernels if that is longer, which the small batches of most phases
+wait for (`dispatch`). test_plan_times.py holds the result against what was measured (docs/evidence/benchmarks.md, One GPU).
+
 An image classifier (recipe resnet) has its own arithmetic at the end.
 """
 
@@ -13,7 +16,7 @@ from dataclasses import dataclass, replace
 from trainlab.config import ResnetPhase
 from trainlab.config.types import CIFAR10, DIGITS
 from trainlab.models.architectures import Architecture
-from trainlab.plan import volumes
+from trainlab.plan import units, volumes
 from trainlab.plan.device_memory import (
     CONTEXT_BYTES,
     REDUCED_BYTES,
@@ -28,6 +31,16 @@ from trainlab.plan.device_memory import (
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job
 from trainlab.plan.volumes import VolumeNeed
+
+STORAGE = units.storage(units.DEFAULT_STORAGE)
+LAUNCH = 47e-6
+"""Seconds until a kernel is started: 45 to 49 microseconds on the host of an H200, in three models (lyrics, survival, gemma)."""
+FROZEN, ADAPTED, TRAINED, OTHERS = 55, 190, 136, 150
+"""Kernels of a micro-batch, counted: of a layer forward alone, with adapters and backward, trained and backward; and of the rest."""
+GUARDS = 2.0
+"""A compiled layer whose lengths change is looked up each time: staged-sft took twice the time of its kernels."""
+IMAGE_KERNELS = 280
+"""Of a batch of ResNet-18: 209 counted of forward and backward, the rest assumed of augmentation, clipping and optimizer."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +62,24 @@ class Cost:
     flop_per_token: float
     flop: float
     mfu: float
-    compute_seconds: float  # per optimizer step
+    compute_seconds: float  # per optimizer step, of the FLOP
+    dispatch_seconds: float  # per optimizer step, until its kernels are started; beside the FLOP
     bytes_per_step: float  # sent by each rank
     network_seconds: float  # per optimizer step, without overlap
-    seconds: float
+    seconds: float  # of all steps
     speed_up: float  # over one device
+    load_seconds: float = 0.0  # until the base model is read
+    checkpoint_seconds: float = 0.0  # of all checkpoints
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of an optimizer step on its device, before anything is sent."""
+        return max(self.compute_seconds, self.dispatch_seconds)
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds from the start to the last checkpoint, without downloads, compilation and scoring."""
+        return self.load_seconds + self.seconds + self.checkpoint_seconds
 
 
 @dataclass(frozen=True)
@@ -70,15 +96,16 @@ class Plan:
     cost: Cost | None
     volumes: tuple[VolumeNeed, ...]  # of an unknown model none, or its own if the hub lists it
     server: Server | None
+    storage: float = STORAGE  # bytes per second of the volumes
 
 
-def estimate(job: Job, device: Device, network: float) -> Plan:
-    """Return the plan of `job` on `device`, nodes linked with `network` bytes per second."""
+def estimate(job: Job, device: Device, network: float, storage: float = STORAGE) -> Plan:
+    """Return the plan of `job` on `device`, nodes linked with `network`, volumes read and written with `storage` bytes per second."""
     when = schedule(job)
     arch = job.arch
     if arch is None:
         known = volumes.inputs(job, volumes.base_model(job), job.model_bytes) if job.model_bytes is not None else ()
-        return Plan(job, device, network, None, None, None, when, None, known, None)
+        return Plan(job, device, network, None, None, None, when, None, known, None, storage)
     trained = trainable(job, arch)
     return Plan(
         job=job,
@@ -88,9 +115,10 @@ def estimate(job: Job, device: Device, network: float) -> Plan:
         trainable=trained,
         memory=memory(job, arch, device),
         schedule=when,
-        cost=_cost(job, arch, device, network, when, trained) if when else None,
+        cost=_cost(job, arch, device, (network, storage), when, trained) if when else None,
         volumes=volumes.needs(job, arch, when.steps if when else None),
         server=server(job, arch, device),
+        storage=storage,
     )
 
 
@@ -149,7 +177,28 @@ def sharded_bytes(job: Job, parameters: int, trained: int) -> float:
     return (job.world - 1) / job.world * (gathered + trained * REDUCED_BYTES)
 
 
-def _cost(job: Job, arch: Architecture, device: Device, network: float, when: Schedule, trained: int) -> Cost:
+def dispatch(job: Job, device: Device) -> float:
+    """Return the seconds until the kernels of an optimizer step are started; 0 without a GPU."""
+    if device.is_cpu or job.arch is None:
+        return 0.0
+    deep = job.backward_layers
+    frozen = 0 if job.activations_cached else job.arch.layers - deep
+    each = (ADAPTED if job.trainable == "lora" else TRAINED) + FROZEN * job.checkpointing
+    varied = job.compiled and job.packed and not job.chunked_loss
+    return job.accumulation * (frozen * FROZEN + deep * each + OTHERS) * LAUNCH * (GUARDS if varied else 1.0)
+
+
+def _wire(job: Job, device: Device, network: float, sent: float) -> float:
+    """Return the seconds in which each rank sends `sent` bytes: GPUs of one node by their link, of several by the network."""
+    if job.world == 1 or (device.is_cpu and job.nodes == 1):
+        return 0.0
+    return sent / (network if job.nodes > 1 else device.link)
+
+
+def _cost(
+    job: Job, arch: Architecture, device: Device, speeds: tuple[float, float], when: Schedule, trained: int
+) -> Cost:
+    network, storage = speeds
     length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
     each = flop_per_token(job, arch, length)
     once = frozen_flop_per_token(job, arch, length) * when.tokens / max(job.epochs, 1)
@@ -159,16 +208,20 @@ def _cost(job: Job, arch: Architecture, device: Device, network: float, when: Sc
         sent = sharded_bytes(job, arch.parameters, trained)
     else:
         sent = ring_bytes(job.world, trained * job.gradient_bytes)
-    wire = sent / network if job.nodes > 1 else 0.0
+    wire, launched = _wire(job, device, network, sent), dispatch(job, device)
+    step, loaded = max(compute, launched), 0.0 if job.from_scratch else arch.parameters * job.stored_bytes
     return Cost(
         flop_per_token=each,
         flop=each * when.tokens + once,
         mfu=device.mfu_good,
         compute_seconds=compute,
+        dispatch_seconds=launched,
         bytes_per_step=sent,
         network_seconds=wire,
-        seconds=when.steps * (compute + wire) + once / (rate * job.world),
-        speed_up=job.world * compute / (compute + wire) if compute else 0.0,
+        seconds=when.steps * (step + wire) + once / (rate * job.world),
+        speed_up=job.world * step / (step + wire) if step else 0.0,
+        load_seconds=loaded / storage,
+        checkpoint_seconds=math.ceil(when.steps / when.checkpoint_every) * volumes.checkpoint(job, arch) / storage,
     )
 
 
@@ -203,8 +256,8 @@ def image_counts(width: int, channels: int, classes: int, size: int) -> tuple[in
     return parameters + inputs * classes + classes, work + inputs * classes, activations
 
 
-def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float) -> Plan:
-    """Return the plan of `job` on `device`, nodes linked with `network` bytes per second."""
+def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float, storage: float = STORAGE) -> Plan:
+    """Return the plan of `job` on `device`, nodes linked with `network`, volumes with `storage` bytes per second."""
     channels, classes = SHAPES.get(phase.data.source, SHAPES[CIFAR10])
     size = phase.vision.image_size
     parameters, work, activations_per_image = image_counts(phase.vision.width, channels, classes, size)
@@ -228,20 +281,25 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
     flop = 6.0 * work  # of an image: 2 per multiply-add, forward once and backward twice
     compute = flop * job.effective_batch / job.world / rate
     sent = ring_bytes(job.world, 4.0 * parameters)
-    wire = sent / network if job.nodes > 1 else 0.0
+    wire, launched = _wire(job, device, network, sent), 0.0 if device.is_cpu else IMAGE_KERNELS * LAUNCH
+    step, checkpoint = (
+        max(compute, launched),
+        parameters * (4.0 + moments + 4.0),
+    )  # the last value: the best network so far
     cost = Cost(
         flop_per_token=flop,
         flop=flop * when.tokens,
         mfu=mfu,
         compute_seconds=compute,
+        dispatch_seconds=launched,
         bytes_per_step=sent,
         network_seconds=wire,
-        seconds=when.steps * (compute + wire),
-        speed_up=job.world * compute / (compute + wire),
+        seconds=when.steps * (step + wire),
+        speed_up=job.world * step / (step + wire),
+        checkpoint_seconds=math.ceil(when.steps / when.checkpoint_every) * checkpoint / storage,
     )
-    checkpoint = parameters * (4.0 + moments + 4.0)  # the last value: the best network so far
     needs = (*volumes.inputs(job, "", 0.0), volumes.runs(job, checkpoint, 4.0 * parameters, when.steps))
-    return Plan(job, device, network, parameters, parameters, memory, when, cost, needs, None)
+    return Plan(job, device, network, parameters, parameters, memory, when, cost, needs, None, storage)
 
 
 def _image_schedule(job: Job, images: int) -> Schedule:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainlab.models.architectures import Architecture
+from trainlab.plan.nodes import Node
 
 Trainable = Literal["all", "top", "lora"]
 
@@ -70,6 +71,8 @@ class Job:
     on_gpu: bool = True
     cores_per_pod: float = 1
     memory_per_pod: float = 0
+    timeout_seconds: float = float("inf")
+    node: Node | None = None  # that a pod must fit
     # on the volumes
     volumes: tuple[Volume, ...] = ()
     stored_bytes: float = 2  # of a weight of the base model in the model volume
@@ -80,7 +83,9 @@ class Job:
     # the inference server
     serve_runtime: Literal["", "trainlab", "vllm"] = ""
     serve_gpus: int = 0
+    serve_cores: float = 0
     serve_memory: float = 0
+    serve_start_seconds: float = 300.0  # until the startup probe of our own server gives up
     serve_tokens: int = 0  # of the longest request with its answer
     serve_concurrency: int = 1  # requests that our own server answers in one batch
     serve_adapters: int = 0  # of other runs that it keeps

@@ -22,16 +22,24 @@ from trainlab.plan.device_memory import PARTS, Server
 from trainlab.plan.devices import Device, UnknownDevice, find
 from trainlab.plan.estimate import Plan, estimate, estimate_images
 from trainlab.plan.job import Job
-from trainlab.plan.units import DEFAULT_NETWORK, claim, count, gib, seconds, size
+from trainlab.plan.nodes import parse as parse_node
+from trainlab.plan.units import DEFAULT_NETWORK, DEFAULT_STORAGE, claim, count, gib, seconds, size
 from trainlab.plan.units import network as link_speed
+from trainlab.plan.units import storage as storage_speed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `trainlab plan`; the CLI itself adds FILE and -f/--overlay."""
     parser.add_argument("--gpu", metavar="GPU", help="GPU to plan for, e.g. L40S, A100-80GB, H100-80GB")
+    parser.add_argument(
+        "--node", metavar="NODE", help="node that each pod must fit, e.g. 8cpu,32GB or 8cpu,32GB,1xL40S"
+    )
     parser.add_argument("--nodes", type=int, metavar="N", help="pods instead of phase.resources.nodes")
     parser.add_argument(
         "--network", default=DEFAULT_NETWORK, metavar="RATE", help="link between nodes (default %(default)s)"
+    )
+    parser.add_argument(
+        "--storage", default=DEFAULT_STORAGE, metavar="RATE", help="speed of the volumes (default %(default)s)"
     )
     parser.add_argument("--rows", type=int, metavar="N", help="training rows, if the data set is not here")
     parser.add_argument("--tokens-per-row", type=float, metavar="N", help="mean tokens per row including its prompt")
@@ -56,6 +64,8 @@ def command(
     tokens_per_row: float | None = None,
     model_config: Path | None = None,
     hub: bool = False,
+    storage: str = DEFAULT_STORAGE,
+    node: str | None = None,
 ) -> int:
     """Print the plan of a values file; return 0, or 1 if something cannot work. Raises UserError on wrong input.
 
@@ -68,8 +78,11 @@ def command(
     paths = [files, *overlays]
     values = load_values(paths, os.environ)
     job = source.job_of(values, paths)
+    where = parse_node(node) if node else None
+    gpu = gpu or (where.gpu if where and job.on_gpu else None) or None
     job = replace(
         job,
+        node=where,
         nodes=nodes or job.nodes,
         rows=rows or job.rows,
         tokens_per_row=tokens_per_row or job.tokens_per_row,
@@ -84,12 +97,12 @@ def command(
     except UnknownDevice as error:
         if gpu:
             raise
-        plan = _estimate(values, job, find(source.DEFAULT_GPU), network)
+        plan = _estimate(values, job, find(source.DEFAULT_GPU), network, storage)
         findings = [*check_volumes(plan), *of_template, warn("not-planned", str(error))]
         lines = "\n".join(finding.line for finding in findings)
         print(json.dumps(not_planned(findings), indent=2) if as_json else lines)
         return _code(findings)
-    plan = _estimate(values, job, device, network)
+    plan = _estimate(values, job, device, network, storage)
     findings = check(plan) + of_template
     if as_json:
         print(json.dumps(as_mapping(plan, findings, device_from), indent=2))
@@ -98,10 +111,11 @@ def command(
     return _code(findings)
 
 
-def _estimate(values: Values, job: Job, device: Device, network: str) -> Plan:
+def _estimate(values: Values, job: Job, device: Device, network: str, storage: str) -> Plan:
+    speeds = link_speed(network), storage_speed(storage)
     if isinstance(values.phase, ResnetPhase):
-        return estimate_images(values.phase, job, device, link_speed(network))
-    return estimate(job, device, link_speed(network))
+        return estimate_images(values.phase, job, device, *speeds)
+    return estimate(job, device, *speeds)
 
 
 def _check_template(values: Values, template: str | None) -> list[Finding]:
@@ -138,6 +152,8 @@ def from_args(args: argparse.Namespace) -> int:
         tokens_per_row=args.tokens_per_row,
         model_config=args.model_config,
         hub=args.hub,
+        storage=args.storage,
+        node=args.node,
     )
 
 
@@ -233,13 +249,21 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
                 f"{cost.flop:.2e} FLOP, {cost.flop_per_token / 1e9:.2f} GFLOP per {job.unit}",
             )
         )
+        if cost.dispatch_seconds > cost.compute_seconds:
+            rate = f"({seconds(cost.compute_seconds)} {rate})"
+            rate = f"in steps of {seconds(cost.step_seconds)}, which wait for their kernels to be started {rate}"
         rows.append(("time", f"{seconds(cost.seconds)} {rate}, without start-up and scoring"))
+        if cost.checkpoint_seconds:
+            io = f"checkpoints {seconds(cost.checkpoint_seconds)}"
+            io += f", base model {seconds(cost.load_seconds)}" if cost.load_seconds else ""
+            rows.append(("volumes' time", f"{io} at {size(plan.storage)}/s"))
         if job.world > 1:
             sent = f"{size(cost.bytes_per_step)} sent by each rank per step"
-            if job.nodes > 1:
-                sent += f", {seconds(cost.network_seconds)} at {plan.network * 8 / 1e9:g} Gbit/s"
-            rows.append(("gradients", f"{sent}; step computes {seconds(cost.compute_seconds)}"))
-            rows.append(("speed-up", f"{cost.speed_up:.2f} of {job.world} before overlap"))
+            if cost.network_seconds:
+                speed = f"{plan.network * 8 / 1e9:g} Gbit/s" if job.nodes > 1 else f"{size(device.link)}/s"
+                sent += f", {seconds(cost.network_seconds)} at {speed}"
+            rows.append(("gradients", f"{sent}; step takes {seconds(cost.step_seconds)}"))
+            rows.append(("speed-up", f"{cost.speed_up:.2f} times one rank, of {job.world}, before overlap"))
     rooms = {volume.name: volume.bytes for volume in job.volumes}
     for need in plan.volumes:
         room = rooms.get(need.name)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import CptPhase, DpoPhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
+from trainlab.config import CptPhase, DpoPhase, LanguagePhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
 from trainlab.config.methods import STAGES
 from trainlab.config.phases import AnswerServe
 from trainlab.config.rule import PRODUCT_LABEL, SHARE
@@ -86,7 +86,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         served_bytes=served_bytes,
         gradient_bytes=4,  # trained weights are kept in float32 (models/layers.py), and DDP sends them unchanged
         precision="bf16" if narrow else "fp32",
-        checkpointing=bool(stage and stage.gradient_checkpointing),
+        checkpointing=isinstance(phase, LanguagePhase) and phase.recomputes,
         compiled=bool(stage and stage.compile),
         chunked_loss=isinstance(phase, TextPhase),
         sharded=sharded,
@@ -95,6 +95,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         on_gpu=on_gpu,
         cores_per_pod=quantity(phase.resources.cpu),
         memory_per_pod=quantity(phase.resources.memory),
+        timeout_seconds=60.0 * phase.resources.timeout_minutes,
         volumes=tuple(
             Volume(name, None if volume.existing else quantity(volume.size or needs[name]), volume.access_mode)
             for name, volume in values.site.storage.volumes.items()
@@ -107,6 +108,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         stages_before=STAGES.index(phase.parent) + 1 if phase.parent else 0,
         serve_runtime=phase.serve.runtime,
         serve_gpus=phase.serve.gpus,
+        serve_cores=quantity(phase.serve.cpu),
         serve_memory=quantity(phase.serve.memory),
         serve_tokens=block["model"].get("max_length", 0) + phase.serve.max_tokens,
         serve_concurrency=phase.serve.max_concurrency,

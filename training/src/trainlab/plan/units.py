@@ -6,6 +6,7 @@ from trainlab.config.types import SUFFIX
 from trainlab.errors import UserError
 
 DEFAULT_NETWORK = "10Gbit"
+DEFAULT_STORAGE = "300MB/s"  # a file system over the network, one client
 
 
 def network(text: str) -> float:
@@ -14,6 +15,15 @@ def network(text: str) -> float:
     rate = float(match[1]) * SUFFIX[match[2].upper()] / 8 if match else 0.0
     if rate <= 0:
         raise UserError(f"--network {text}: not a link speed; write it as 10Gbit, 25Gbit or 400Gbit")
+    return rate
+
+
+def storage(text: str) -> float:
+    """Return bytes per second of a volume such as 300MB/s or 1.5GB/s. Raises UserError."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kMG])B(?:/s)?", text.strip())
+    rate = float(match[1]) * SUFFIX[match[2]] if match else 0.0
+    if rate <= 0:
+        raise UserError(f"--storage {text}: not the speed of a volume; write it as 300MB/s or 1GB/s")
     return rate
 
 

@@ -136,10 +136,8 @@ def config(phase: SftPhase, folder: Path, validate: bool) -> "SFTConfig":
 
     from trainlab.engine.trainer import settings
 
-    # Activations of frozen layers are not kept, so there is nothing to recompute; a tied head needs all of them.
-    tied = phase.unfreeze.tie_word_embeddings and not phase.lora.rank and not phase.stage
     return SFTConfig(
-        **settings(phase, folder, validate, gradient_checkpointing=tied),
+        **settings(phase, folder, validate),
         # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the end of the turn); packs have this length.
         max_length=phase.model.max_length if phase.train.packing else None,
         completion_only_loss=True,

@@ -22,7 +22,7 @@ from trainlab import recipes
 from trainlab.config import LanguagePhase, Phase, Values
 from trainlab.config.loading import run_name
 from trainlab.config.types import quantity
-from trainlab.engine import checkpoints
+from trainlab.engine import checkpoints, gpus
 from trainlab.errors import LOST_PEER, STOPPED, UserError
 from trainlab.evaluation import tasks
 from trainlab.models import parents
@@ -199,13 +199,10 @@ def _torchrun(run: Run, args: argparse.Namespace) -> int:
 
     operator, phase = _operator(), run.phase
     peers = operator and int(os.environ["PET_NNODES"]) > 1
-    gpus = torch.cuda.device_count() if phase.resources.gpus_per_node else 0
-    if phase.resources.gpus_per_node > gpus:
-        raise UserError(
-            f"phase.resources.gpus_per_node is {phase.resources.gpus_per_node}: torch sees {gpus} "
-            "GPUs here; lower it, or set 0 for the CPU"
-        )
-    count = _count(phase, args.processes, gpus)
+    wanted = phase.resources.gpus_per_node
+    if not peers and (lack := gpus.lacking(wanted)):  # with peers the ranks tell one another
+        raise UserError(lack)
+    count = _count(phase, args.processes, torch.cuda.device_count() if wanted else 0)
     if phase.resources.gpus_per_node:
         _limit_threads(phase, count)
     if not operator and count != phase.world_size:

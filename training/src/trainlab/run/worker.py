@@ -65,7 +65,8 @@ def _run(run: Run) -> int:
     where = f"rank {os.environ.get('RANK', '0')}: "
     threading.excepthook = suppress_disk_full
     try:
-        dist.start(run.phase.resources.timeout_minutes)
+        asked = run.phase.resources
+        dist.start(asked.timeout_minutes, gpus.lacking(asked.gpus_per_node))
         work(run)
         code = 0
     except UserError as error:

@@ -46,6 +46,19 @@ def adapter(run_dir: Path) -> dict[str, torch.Tensor]:
     return load_file(run_dir / "lora_adapter" / "adapter_model.safetensors")
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_activations_that_are_computed_again_change_nothing(make_job: Make, cached: bool) -> None:
+    train, lora = {"cache_frozen_activations": cached}, {"layers": 1} if cached else {}
+    kept, again = (
+        make_job(str(wish), lora=lora, train={**train, "gradient_checkpointing": wish}) for wish in (False, True)
+    )
+    for job in (kept, again):
+        sft.fit(job)
+    first, second = adapter(kept.run_dir), adapter(again.run_dir)
+    assert first.keys() == second.keys() and all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
+    assert any(value.abs().max() > 0 for name, value in second.items() if "lora_B" in name), "the gradient flows"
+
+
 def test_only_adapters_train_and_only_they_are_left(make_job: Make, tiny_model: Path) -> None:
     job = make_job()
     summary = sft.fit(job)
