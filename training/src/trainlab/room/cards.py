@@ -39,7 +39,7 @@ class Blank(BaseModel):
     key: Annotated[str, StringConstraints(pattern=r"^[a-z]{1,16}$")]
     label: Text
     example: Text
-    max_length: Annotated[int, Field(ge=1, le=60)]
+    max_length: Annotated[int, Field(ge=1, le=120)]
 
 
 class Card(BaseModel):
