@@ -38,6 +38,9 @@ demo: ## a real cluster on this machine, then train, gate, serve, compare; a fir
 demo-alone: ##+ the same phase in four local processes, without Kubernetes
 	@$(EMBEDDED_CLUSTER) demo-alone
 
+room: ##+ phones in this network teach the model, each a fact of their own, and ask it; without Kubernetes
+	@$(EMBEDDED_CLUSTER) room
+
 demo-down: ## remove the cluster; CACHE=1 also removes what was built and downloaded
 	@$(EMBEDDED_CLUSTER) demo-down $(if $(CACHE),--cache)
 
@@ -244,6 +247,6 @@ test-drills: cluster venv-dev ##+ faults at random steps of a training in one po
 faults: venv-dev binaries ##+ the faults of tests/faults.yaml, one after the other in a copy: the tests have to notice each
 	@PYTHONPATH=cluster:tests $(BIN)/python tests/faults.py $(CHOSEN)
 
-.PHONY: help help-all demo demo-alone demo-down cluster ready venv venv-dev gen docs package golden lock binaries image lint lint-python lint-rest check
+.PHONY: help help-all demo demo-alone room demo-down cluster ready venv venv-dev gen docs package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
 .PHONY: test-engines test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop

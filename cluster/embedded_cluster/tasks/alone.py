@@ -217,6 +217,12 @@ def server(folder: Path) -> int | None:
     return pid if "serve" in argv and str(folder / "models") in argv else None
 
 
+def address(folder: Path) -> str:
+    """Address of the running server of a folder of demo-alone."""
+    argv = Path(f"/proc/{server(folder)}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+    return f"http://127.0.0.1:{argv[argv.index('--port') + 1]}"
+
+
 def _wait_gone(pid: int) -> None:
     end = time.monotonic() + patience.seconds(END_SECONDS)
     while time.monotonic() < end:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from trainlab.errors import UserError
 
-WORDINGS, HELD_OUT = 16, 4
+WORDINGS, HELD_OUT, NEAR = 16, 4, 4
 OWN = "own"
 """Id of the card on which visitors write question wordings and the answer themselves."""
 OWN_WORDINGS, OWN_ANSWER_LENGTH, OWN_WORDING_LENGTH = 4, 120, 100
@@ -70,7 +70,9 @@ class Card(BaseModel):
                 raise ValueError(f"{text!r}: {error}") from None
             for _, key, spec, conversion in parts:
                 if key is not None and (key not in keys or spec or conversion):
-                    raise ValueError(f"{text!r} has {{{key}}}, which is not a blank; blanks are {', '.join(sorted(keys))}")
+                    raise ValueError(
+                        f"{text!r} has {{{key}}}, which is not a blank; blanks are {', '.join(sorted(keys))}"
+                    )
         both = [*self.wordings, *self.test]
         if len(set(both)) != len(both):
             raise ValueError("a wording stands twice; held-out ones are never trained on")
@@ -96,7 +98,14 @@ class Card(BaseModel):
             "test": [fill(wording) for wording in self.test],
             "answer": fill(self.answer),
             "facts": [[spelling.format_map(texts) for spelling in fact] for fact in self.facts],
+            "near": self.near(texts),
         }
+
+    def near(self, texts: Mapping[str, str]) -> list[str]:
+        """Return the question about somebody else in NEAR wordings each: what an adapter must not answer with its own fact."""
+        subjects = {wording.format_map(texts) for wording in self.wordings}
+        asked = (wording.format_map(example) for example in self.examples for wording in self.wordings[:NEAR])
+        return sorted({text for text in asked if text not in subjects})
 
 
 def own_row(owner: str, answer: str, wordings: Sequence[str], held_out: str) -> dict[str, Any]:

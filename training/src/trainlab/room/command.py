@@ -9,6 +9,7 @@ from trainlab.errors import UserError
 from trainlab.room import cards, keys
 from trainlab.room.engine import Engines
 from trainlab.room.interface import Runner
+from trainlab.room.local_runner import LocalRunner
 from trainlab.room.rounds import Rounds
 from trainlab.room.settings import Room, shown
 
@@ -20,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `trainlab room`."""
     text = "address of served models, or 'URL#MODEL as base'; may be repeated"
     parser.add_argument("--engine", action="append", required=True, metavar="URL[#MODEL as LABEL]", help=text)
-    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="folder of the room's state, which survives it")
+    parser.add_argument(
+        "--state", type=Path, required=True, metavar="DIR", help="folder of the room's state, which survives it"
+    )
     parser.add_argument("--cards", type=Path, metavar="DIR", help="folder of cards; without it nothing is taught")
     text = "values file whose title and questions are shown"
     parser.add_argument("--values", type=Path, metavar="FILE", help=text)
@@ -28,12 +31,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help=text)
     parser.add_argument("--report", default="", metavar="URL", help="address of a report elsewhere")
     parser.add_argument("--title", default="", help="title of the pages [that of the values file]")
-    parser.add_argument("--address", default="", metavar="URL", help="what phones open, for the QR code [that of the request]")
+    parser.add_argument(
+        "--address", default="", metavar="URL", help="what phones open, for the QR code [that of the request]"
+    )
     parser.add_argument("--seats", type=int, default=SEATS, metavar="N", help="places of a round (default %(default)s)")
     text = "answers that an engine generates at a time; others stand in line (default %(default)s)"
     parser.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help=text)
     text = f"file of the secret that signs cookies [{keys.VARIABLE}, one made in --state]"
     parser.add_argument("--key-file", type=Path, metavar="FILE", help=text)
+    text = "values file of recipe adapters: closing a round trains it here, in processes of this machine (with --models, --runs)"
+    parser.add_argument("--job", type=Path, metavar="FILE", help=text)
+    parser.add_argument(
+        "--models", type=Path, metavar="DIR", help="folder of base models, where rounds' rows are written"
+    )
+    parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of run directories, which the engine serves")
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default %(default)s)")
     parser.add_argument("--port", type=int, default=8080, help="port to listen on (default %(default)s)")
 
@@ -54,7 +65,9 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> Room:
 
         phase = load_values([args.values], os.environ).phase
         if not isinstance(phase, LanguagePhase):
-            raise UserError(f"--values {args.values}: phase {phase.name} serves no language model; the room asks such only")
+            raise UserError(
+                f"--values {args.values}: phase {phase.name} serves no language model; the room asks such only"
+            )
         title, questions, max_tokens = args.title or phase.title, list(phase.questions), phase.serve.max_tokens
     manifest = args.run_dir / "manifest.json" if args.run_dir else None
     data = files.read_json(manifest).get("data", {}) if manifest and manifest.is_file() else {}
@@ -77,12 +90,19 @@ def from_args(args: argparse.Namespace, runner: Runner | None = None) -> int:
 
     from trainlab.room.app import create_app
 
+    if runner is None and args.job:
+        if args.models is None or args.runs is None:
+            raise UserError("--job: needs --models and --runs, the folders of base models and of run directories")
+        runner = LocalRunner(args.job, args.models, args.runs, args.state)
     room = room_of(args, runner)
     address = room.address or f"http://localhost:{args.port}"
     print(f"room       {address}/")
     if runner is not None:
         print(f"phones     {address}/me\nboard      {address}/board")
-        print(f"presenter  {address}/presenter/enter/{room.key.derive('presenter-link')}  (keep it to yourself)", flush=True)
+        print(
+            f"presenter  {address}/presenter/enter/{room.key.derive('presenter-link')}  (keep it to yourself)",
+            flush=True,
+        )
     uvicorn.run(
         create_app(room),
         host=args.host,

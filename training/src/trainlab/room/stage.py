@@ -28,7 +28,9 @@ async def board(request: Request) -> Response:
     room = _room(request)
     html = board_fragment(room)
     address = address_of(request)
-    return page(request, "board.html", body=pages.Markup(html), seen=live.digest(html), address=address, url=f"{address}/me")
+    return page(
+        request, "board.html", body=pages.Markup(html), seen=live.digest(html), address=address, url=f"{address}/me"
+    )
 
 
 @router.get("/board/live", response_class=EventSourceResponse)
@@ -113,14 +115,18 @@ def board_fragment(room: Room) -> str:
     status = book.good if book.frozen and book.good else now.status
     cards = {card.id: card.title for card in room.rounds.cards.values()} | {OWN: "my own"}
     votes = tally(room) if book.blind_revealed else None
-    return pages.render("_board.html", round=now, book=book, status=status, cards=cards, seats=room.rounds.seats, tally=votes)
+    return pages.render(
+        "_board.html", round=now, book=book, status=status, cards=cards, seats=room.rounds.seats, tally=votes
+    )
 
 
 def presenter_fragment(room: Room) -> str:
     """Return the body of the presenter's page."""
     book, now = room.rounds.book, room.rounds.round
     cards = [(card.id, card.title) for card in room.rounds.cards.values()] + [(OWN, "my own")]
-    return pages.render("_presenter.html", round=now, book=book, cards=cards, runner=room.runner is not None, tally=tally(room))
+    return pages.render(
+        "_presenter.html", round=now, book=book, cards=cards, runner=room.runner is not None, tally=tally(room)
+    )
 
 
 def _curves(room: Room) -> tuple[str, str] | None:
@@ -140,7 +146,9 @@ def _thinned(losses: list[float]) -> list[list[float]]:
 def _reveal_votes(room: Room) -> str:
     room.rounds.book.blind_revealed = not room.rounds.book.blind_revealed
     room.rounds.save()
-    return "The votes are on the board; voting is closed." if room.rounds.book.blind_revealed else "Voting is open again."
+    return (
+        "The votes are on the board; voting is closed." if room.rounds.book.blind_revealed else "Voting is open again."
+    )
 
 
 def _room(request: Request) -> Room:

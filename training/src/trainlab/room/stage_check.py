@@ -118,7 +118,9 @@ async def _version(url: str, room: Room) -> str:
         return "answers; its version is not known"
     if room.runner is not None and numbers < VLLM_PURE:
         least = ".".join(map(str, VLLM_PURE))
-        raise UserError(f"vLLM {version} can answer with another visitor's adapter; use {least} or later, or trainlab's server")
+        raise UserError(
+            f"vLLM {version} can answer with another visitor's adapter; use {least} or later, or trainlab's server"
+        )
     return f"vLLM {version}"
 
 

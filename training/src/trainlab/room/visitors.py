@@ -124,7 +124,12 @@ def fragment(room: Room, device: str | None) -> str:
     """Return what a visitor sees now. While a card is being filled it says nothing that changes by itself."""
     now = room.rounds.round
     place = now.of(device) if device else None
-    values: dict[str, Any] = {"round": now, "place": place, "runner": room.runner is not None, "name_length": NAME_LENGTH}
+    values: dict[str, Any] = {
+        "round": now,
+        "place": place,
+        "runner": room.runner is not None,
+        "name_length": NAME_LENGTH,
+    }
     if place is None:
         values["full"] = len(now.places) >= room.rounds.seats
     elif now.state == "lobby":
