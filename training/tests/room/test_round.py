@@ -96,7 +96,7 @@ def test_the_presenter_cannot_go_wrong(tmp_path: Path) -> None:
         assert "is open already" in boss.post("/presenter/do/open").text
         assert "Nobody has filled a card" in boss.post("/presenter/do/close").text
         phone.fill()
-        assert "Round 1 is closed with 1 cards." in boss.post("/presenter/do/close").text
+        assert "Round 1 is closed with 1 card." in boss.post("/presenter/do/close").text
         assert "is closed already" in boss.post("/presenter/do/close").text
         until(lambda: room.rounds.round.run)
         assert runner.starts == 1
