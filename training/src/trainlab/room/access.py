@@ -126,9 +126,12 @@ def remember(request: Request, response: Response, name: str = DEVICE, purpose: 
 
 async def form(request: Request) -> dict[str, list[str]]:
     """Return the fields of a form; anything else, uploads included, is refused with 415, a broken one with 400."""
-    if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind not in ("", "application/x-www-form-urlencoded"):
         raise HTTPException(415, "The room reads forms only; it takes no files.")
     body = await request.body()
+    if body and not kind:
+        raise HTTPException(415, "The room reads forms only; it takes no files.")
     try:
         text = body.decode("utf-8")
         return parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")

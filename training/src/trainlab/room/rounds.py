@@ -168,7 +168,8 @@ class Rounds:
             raise Refused("Nobody has filled a card; wait, or begin the next round.")
         self.round.state = "locked"
         self.save()
-        return f"Round {self.round.number} is closed with {len(self.round.rows())} cards."
+        count = len(self.round.rows())
+        return f"Round {self.round.number} is closed with {count} card{'s' * (count != 1)}."
 
     def reveal(self) -> str:
         """Show what the gate decided; return a sentence. Raises Refused."""

@@ -12,7 +12,7 @@ from trainlab.room import access, answers, live, pages
 from trainlab.room.cards import NAME_LENGTH, OWN, OWN_ANSWER_LENGTH, OWN_WORDING_LENGTH, OWN_WORDINGS, Refused
 from trainlab.room.engine import Side
 from trainlab.room.rounds import Place
-from trainlab.room.settings import Room
+from trainlab.room.settings import Question, Room
 from trainlab.room.view import Form, page
 
 router = APIRouter()
@@ -138,8 +138,9 @@ def fragment(room: Room, device: str | None) -> str:
         values |= {"cards": room.rounds.offered(), "own": OWN not in room.rounds.book.hidden_cards}
     else:
         values["decision"] = now.decision(place.owner)
-        values["questions"] = [] if place.row is None else [place.row["test"][0], place.row["question"]]
-        values["others"] = [question for question in room.questions if question.shows == "never taught"][:1]
+        own = [] if place.row is None else [(place.row["test"][0], "taught in other words"), (place.row["question"], "taught")]
+        others = [question for question in room.questions if question.shows == "never taught"][:1]
+        values["questions"] = [*(Question(text, shows) for text, shows in own), *others]
     return pages.render("_me.html", **values)
 
 

@@ -11,6 +11,16 @@ document.addEventListener("click", (event) => {
   const field = document.querySelector("textarea[name=question]");
   if (chip && field) field.value = chip.value;
 });
+document.addEventListener("htmx:after:swap", (event) => {
+  if (event.target.matches?.(".choice button")) document.querySelector("#form input:not([type=hidden])")?.focus();
+});
+let asked = null;
+document.addEventListener("htmx:sse:after:message", (event) => { // on a phone the answers begin below what is seen
+  const now = document.querySelector("#answers .asked");
+  if (!event.target.matches("form") || !now || now === asked) return;
+  asked = now;
+  if (now.getBoundingClientRect().top > innerHeight * 0.6) now.scrollIntoView({ block: "start" });
+});
 document.addEventListener("htmx:sse:close", (event) => {
   if (!event.target.matches("form")) return;
   for (const card of document.querySelectorAll("#answers .card")) {
