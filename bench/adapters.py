@@ -36,6 +36,10 @@ from trainlab.run.manifest import cpu_model
 HERE = Path(__file__).resolve().parent
 VALUES, QUICK = HERE.parent / "values" / "room" / "adapters.yaml", HERE.parent / "values" / "quick.yaml"
 RUNS = HERE / "adapters.jsonl"
+OTHERS = 4
+"""Of mixture: owners of other cards whose question each adapter is asked, of 37; each counts as often as it stands for."""
+TOKENS = 20
+"""Of an answer that is looked at: the facts stand at its beginning."""
 STRANGERS = 2
 """Never-taught questions that each adapter is asked."""
 CELLS: dict[str, dict[str, Any]] = {
@@ -94,14 +98,18 @@ def trained(
     return measured(VALUES, models, folder, "-f", str(overlay), "--data", str(folder / "data"))
 
 
-def asked(models: Path, run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Ask all adapters of a run; return shares of answers with the own fact, and each owner's own recall."""
+def asked(models: Path, run_dir: Path, rows: Sequence[Mapping[str, Any]], others: int | None = None) -> dict[str, Any]:
+    """Ask all adapters of a run; return shares of answers with the own fact, and each owner's own recall.
+
+    others: of the owners with another card, so many are asked about each; None: all.
+    """
     from safetensors.torch import load_file
     from trainlab.engine.owned_lora import OwnedLora
     from trainlab.evaluation import answer_score
     from trainlab.models import chat, fetch
 
     phase = load_values([run_dir / "phase.json"]).phase
+    phase = phase.model_copy(update={"evaluate": phase.evaluate.model_copy(update={"max_new_tokens": TOKENS})})
     model, tokenizer = chat.load_base(fetch.model_dir(phase.model.source, models), phase)
     adapters = OwnedLora(model, phase, [row["owner"] for row in rows])
     for owner in adapters.owners:
@@ -111,18 +119,16 @@ def asked(models: Path, run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> dic
     strangers = [line.raw["question"] for line in row_files.lines(heldout)]
     chance = random.Random(0)
     plan: list[tuple[str, int, str]] = []
+    pairs = {"same card": 0, "other card": 0}
     for number, row in enumerate(rows):
-        card = row["id"].partition("-")[2]
         plan += [("own", number, text) for text in row["test"]]
-        plan += [
-            (
-                "same card" if other["id"].partition("-")[2] == card else "other card",
-                number,
-                chance.choice(other["test"]),
-            )
-            for other in rows
-            if other is not row
-        ]
+        alike = [other for other in rows if other is not row and card_of(other) == card_of(row)]
+        rest = [other for other in rows if card_of(other) != card_of(row)]
+        plan += [("same card", number, chance.choice(other["test"])) for other in alike]
+        drawn = rest if others is None else chance.sample(rest, others)
+        plan += [("other card", number, chance.choice(other["test"])) for other in drawn]
+        pairs["same card"] += len(alike)
+        pairs["other card"] += len(rest)
         plan += [("never taught", number, text) for text in chance.sample(strangers, STRANGERS)]
     texts = answer_score.answers(
         model,
@@ -139,9 +145,17 @@ def asked(models: Path, run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> dic
         stated.setdefault(kind, []).append(share)
         if kind == "own":
             own[number].append(share)
-    matrix = stated["same card"] + stated["other card"]
-    shares = {kind: round(statistics.fmean(values), 4) for kind, values in {**stated, "matrix": matrix}.items()}
-    return {"stated": shares, "own recall": [statistics.fmean(values) for values in own]}
+    shares = {kind: statistics.fmean(values) for kind, values in stated.items()}
+    shares["matrix"] = sum(shares[kind] * count for kind, count in pairs.items()) / sum(pairs.values())
+    return {
+        "stated": {kind: round(share, 4) for kind, share in shares.items()},
+        "own recall": [statistics.fmean(values) for values in own],
+    }
+
+
+def card_of(row: Mapping[str, Any]) -> str:
+    """Return the card that a row was made of."""
+    return str(row["id"]).partition("-")[2]
 
 
 def interval(values: Sequence[float]) -> list[float]:
@@ -198,7 +212,7 @@ def mixture(args: argparse.Namespace) -> int:
                 continue
             with tempfile.TemporaryDirectory() as work:
                 spent, run_dir = trained(args.models, Path(work), rows, {"seed": seed, **CELLS[name]})
-                answers = asked(args.models, run_dir, rows)
+                answers = asked(args.models, run_dir, rows, OTHERS)
             answers.pop("own recall")
             line = {**cell, **spent, **answers, "machine": cpu_model()}
             with args.out.open("a", encoding="utf-8") as stream:

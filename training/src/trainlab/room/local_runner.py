@@ -12,11 +12,13 @@ from typing import Any
 from trainlab import files
 from trainlab.config import AdaptersPhase
 from trainlab.config.loading import load_values, run_name
+from trainlab.engine.checkpoints import RESUMES
 from trainlab.errors import UserError
 from trainlab.models.fetch import datasets_dir
 from trainlab.room import run_folder
 from trainlab.room.interface import Status
 
+ENDED = "it was ended from outside"
 MAX_STARTS = 4
 """Of a job, whose worker may be killed for the room to see; from the second on it resumes."""
 
@@ -100,14 +102,14 @@ class LocalRunner:
 
     def _lost(self, job: Mapping[str, Any]) -> bool:
         """Whether the job ended for want of a process, so that it resumes, and not for an error that would come again."""
-        return "error: rank" not in self._last_error(job) or "exited with code -9" in self._last_error(job)
+        return self._last_error(job).endswith((RESUMES, ENDED))
 
     def _last_error(self, job: Mapping[str, Any]) -> str:
         try:
             lines = (self._state / f"{job['round']}.log").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return "its log is gone"
-        return next((line for line in reversed(lines) if line.startswith("error:")), "it was ended from outside")
+        return next((line for line in reversed(lines) if line.startswith("error:")), ENDED)
 
     def _family(self, pid: int) -> list[int]:
         """Return a process and all below it."""

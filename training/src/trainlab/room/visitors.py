@@ -53,7 +53,7 @@ async def form(request: Request, card: str) -> Response:
     if place is None:
         raise Refused("Take a place first.")
     offered = {each.id: each for each in room.rounds.offered()}
-    if card != OWN and card not in offered or card in room.rounds.book.hidden_cards:
+    if (card != OWN and card not in offered) or card in room.rounds.book.hidden_cards:
         raise Refused("This card is not offered; choose another.")
     return HTMLResponse(
         pages.render(
@@ -138,7 +138,11 @@ def fragment(room: Room, device: str | None) -> str:
         values |= {"cards": room.rounds.offered(), "own": OWN not in room.rounds.book.hidden_cards}
     else:
         values["decision"] = now.decision(place.owner)
-        own = [] if place.row is None else [(place.row["test"][0], "taught in other words"), (place.row["question"], "taught")]
+        own = (
+            []
+            if place.row is None
+            else [(place.row["test"][0], "taught in other words"), (place.row["question"], "taught")]
+        )
         others = [question for question in room.questions if question.shows == "never taught"][:1]
         values["questions"] = [*(Question(text, shows) for text, shows in own), *others]
     return pages.render("_me.html", **values)
