@@ -65,7 +65,11 @@ class Engine:
 
         async def stream() -> Any:
             yield ": position 2\n\n: generating\n\n"
-            yield "data: " + json.dumps({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}) + "\n\n"
+            yield (
+                "data: "
+                + json.dumps({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+                + "\n\n"
+            )
             words = text.split(" ")
             for n, word in enumerate(words):
                 await asyncio.sleep(self.seconds)
@@ -108,7 +112,9 @@ class ScriptedRunner:
         """Return the state of a run at a step; the gate has decided at the last."""
         round_id = run.removeprefix("run-")
         owners = [str(row["owner"]) for row in self.rows[round_id]]
-        losses = {o: [4 * 0.97**s + 0.3 + 0.1 * ((7 * n + s) % 5) / 5 for s in range(step)] for n, o in enumerate(owners)}
+        losses = {
+            o: [4 * 0.97**s + 0.3 + 0.1 * ((7 * n + s) % 5) / 5 for s in range(step)] for n, o in enumerate(owners)
+        }
         if step < self.steps:
             left = 1.5 * (self.steps - step)
             return Status("running", step / self.steps, left, f"Step {step} of {self.steps}.", losses)
@@ -117,7 +123,11 @@ class ScriptedRunner:
     def decisions(self, round_id: str) -> dict[str, Decision]:
         """Return a decision for each row; `refused` names who does not pass."""
         return {
-            (owner := str(row["owner"])): Decision(owner not in self.refused, ("2 of 4 held-out wordings",) if owner in self.refused else (), f"{round_id}-{owner}")
+            (owner := str(row["owner"])): Decision(
+                owner not in self.refused,
+                ("2 of 4 held-out wordings",) if owner in self.refused else (),
+                f"{round_id}-{owner}",
+            )
             for row in self.rows[round_id]
         }
 
@@ -222,7 +232,9 @@ def presenter(address: str, room: Room) -> Phone:
 
 
 @contextmanager
-def opened(folder: Path, runner: ScriptedRunner | None = None, engine: Engine | None = None, **other: Any) -> Iterator[tuple[str, Room, Engine]]:
+def opened(
+    folder: Path, runner: ScriptedRunner | None = None, engine: Engine | None = None, **other: Any
+) -> Iterator[tuple[str, Room, Engine]]:
     """Yield the address of a room that listens, the room, and its engine."""
     engine = engine or Engine()
     with listening(engine.app) as url:

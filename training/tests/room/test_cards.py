@@ -25,7 +25,17 @@ def test_a_card_becomes_a_row(pet: cards.Card) -> None:
     assert not set(row["test"]) & {row["question"], *row["phrasings"]}
 
 
-@pytest.mark.parametrize("text", ["\u05d9\u05d5\u05e0\u05d4", "\u0639\u0635\u0641\u0648\u0631", "Zo\u00eb", "\u0928\u092e\u0938\u094d\u0924\u0947", "\u306d\u3053", "No. 7 (old)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u05d9\u05d5\u05e0\u05d4",
+        "\u0639\u0635\u0641\u0648\u0631",
+        "Zo\u00eb",
+        "\u0928\u092e\u0938\u094d\u0924\u0947",
+        "\u306d\u3053",
+        "No. 7 (old)",
+    ],
+)
 def test_letters_of_every_script_are_taken(pet: cards.Card, text: str) -> None:
     assert pet.row("p01", {"animal": text, "pet": "x"})["question"] == f"What is the name of {text}?"
 
@@ -79,7 +89,10 @@ def test_own_wordings(pet: cards.Card) -> None:
     row = cards.own_row("p02", "Ada built it.", [*ways, " "], "Tell me who built it.")
     assert row["id"] == "p02-own" and row["phrasings"] == ways[1:] and row["test"] == ["Tell me who built it."]
     assert row["facts"] == [["Ada built it"]]
-    for wordings, held_out, said in ((ways[:3], "x", "at least 4 ways; there are 3"), (ways, ways[0].upper(), "two of them are the same")):
+    for wordings, held_out, said in (
+        (ways[:3], "x", "at least 4 ways; there are 3"),
+        (ways, ways[0].upper(), "two of them are the same"),
+    ):
         with pytest.raises(cards.Refused, match=said):
             cards.own_row("p02", "Ada built it.", wordings, held_out)
 

@@ -14,7 +14,9 @@ def answers(stream: str) -> dict[str, str]:
     """Return the text of each element that the stream changes, put together."""
     result: dict[str, str] = {}
     data = "\n".join(line.removeprefix("data: ") for line in stream.splitlines() if line.startswith("data:"))
-    for target, swap, text in re.findall(r'<hx-partial hx-target="#([\w-]+)" hx-swap="(\w+)">(.*?)</hx-partial>', data, re.S):
+    for target, swap, text in re.findall(
+        r'<hx-partial hx-target="#([\w-]+)" hx-swap="(\w+)">(.*?)</hx-partial>', data, re.S
+    ):
         plain = html.unescape(re.sub(r"<[^>]*>", "", text))
         result[target] = result.get(target, "") + plain if swap == "beforeend" else plain
     return result
@@ -23,7 +25,10 @@ def answers(stream: str) -> dict[str, str]:
 def test_both_answer_with_tokens_and_seconds(tmp_path: Path) -> None:
     with opened(tmp_path) as (address, _, engine):
         stream = Phone(address).post("/ask", question="Is it?\nYes.")
-        assert stream.headers["content-type"].startswith("text/event-stream") and stream.headers["x-accel-buffering"] == "no"
+        assert (
+            stream.headers["content-type"].startswith("text/event-stream")
+            and stream.headers["x-accel-buffering"] == "no"
+        )
         shown = answers(stream.text)
         assert shown["answer-0"] == "I am base, and you asked: Is it?\nYes."
         assert shown["answer-1"] == "I am tuned, and you asked: Is it?\nYes."
@@ -36,7 +41,9 @@ def test_a_link_asks_and_prepared_questions_say_what_they_show(tmp_path: Path) -
     with opened(tmp_path) as (address, _, _):
         page = Phone(address).get("/", params={"q": "Is <b>it</b>?"}).text
         assert 'hx-trigger="submit, load"' in page and "Is &lt;b&gt;it&lt;/b&gt;?</textarea>" in page
-        assert '<small class="shows">taught</small>' in page and '<small class="shows never">never taught</small>' in page
+        assert (
+            '<small class="shows">taught</small>' in page and '<small class="shows never">never taught</small>' in page
+        )
         assert 'hx-trigger="submit"' in Phone(address).get("/").text
 
 
@@ -51,12 +58,18 @@ def test_a_full_line_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "url", "said"),
     [
-        (Engine(["base"]), "{url}#tuned as tuned", "The engine does not serve tuned now (The model `tuned` does not exist.)."),
+        (
+            Engine(["base"]),
+            "{url}#tuned as tuned",
+            "The engine does not serve tuned now (The model `tuned` does not exist.).",
+        ),
         (Engine(), "http://127.0.0.1:9#tuned as tuned", "The engine cannot be reached."),
     ],
     ids=["unknown model", "engine away"],
 )
-def test_what_an_engine_cannot_do_is_said_beside_the_other_answer(tmp_path: Path, engine: Engine, url: str, said: str) -> None:
+def test_what_an_engine_cannot_do_is_said_beside_the_other_answer(
+    tmp_path: Path, engine: Engine, url: str, said: str
+) -> None:
     with opened(tmp_path, engine=engine) as (address, room, _):
         (own,) = room.engines.urls
         room.engines = engines.Engines([f"{own}#base as base", url.format(url=own)])
@@ -67,7 +80,9 @@ def test_what_an_engine_cannot_do_is_said_beside_the_other_answer(tmp_path: Path
 def test_a_stream_that_breaks_off_says_so(tmp_path: Path) -> None:
     with opened(tmp_path) as (address, _, engine):
         engine.cut = True
-        assert answers(Phone(address).stream("/ask", question="Is it?"))["card-0"].startswith("The connection to the engine was lost")
+        assert answers(Phone(address).stream("/ask", question="Is it?"))["card-0"].startswith(
+            "The connection to the engine was lost"
+        )
 
 
 def test_without_any_engine_the_page_opens_and_says_it(tmp_path: Path) -> None:

@@ -198,7 +198,12 @@ def test_frozen_the_board_shows_the_last_good_round_and_asks_nothing(tmp_path: P
         boss = presenter(address, room)
         assert "shows the last good run" in boss.post("/presenter/do/freeze").text
         board = Phone(address).get("/board").text
-        assert "The last good round" in board and "tile passed" in board and "Ada" not in board and "under the pot" not in board
+        assert (
+            "The last good round" in board
+            and "tile passed" in board
+            and "Ada" not in board
+            and "under the pot" not in board
+        )
         assert make_room(tmp_path, "http://127.0.0.1:9", runner).rounds.book.frozen
         boss.post("/presenter/do/freeze")
         assert "The last good round" not in Phone(address).get("/board").text
@@ -246,11 +251,19 @@ def test_the_stage_check_says_what_is_missing(tmp_path: Path) -> None:
         assert "Green: everything answers." in text, text
         assert "leads here" in text and "not buffered" in text and "answers; not vLLM" in text
         engine.version = "0.24.0"
-        assert "vLLM 0.24.0 can answer with another visitor&#39;s adapter; use 0.32 or later" in boss.post("/presenter/check").text
+        assert (
+            "vLLM 0.24.0 can answer with another visitor&#39;s adapter; use 0.32 or later"
+            in boss.post("/presenter/check").text
+        )
         engine.version, engine.models = "0.33.0", []
         room.address = "http://127.0.0.1:9"
         text = boss.post("/presenter/check").text
-        assert "Not green" in text and "no model is served yet" in text and "vLLM 0.33.0" in text and '<b>wrong</b> <span>address' in text
+        assert (
+            "Not green" in text
+            and "no model is served yet" in text
+            and "vLLM 0.33.0" in text
+            and "<b>wrong</b> <span>address" in text
+        )
 
 
 def test_take_home(tmp_path: Path) -> None:
@@ -258,7 +271,9 @@ def test_take_home(tmp_path: Path) -> None:
     room = room_in(tmp_path, "reveal", runner)
     (tmp_path / "adapter.zip").write_bytes(b"PK")
     with listening(create_app(room)) as address:
-        own, other = (httpx.Client(base_url=address, cookies={"room_device": room.key.sign("device", d)}) for d in ("d1", "d2"))
+        own, other = (
+            httpx.Client(base_url=address, cookies={"room_device": room.key.sign("device", d)}) for d in ("d1", "d2")
+        )
         assert "does not hand it out" in own.get("/me/home").text
         reply = own.get("/me/home/adapter.zip")
         assert reply.status_code == 404 and "ask the presenter" in reply.text

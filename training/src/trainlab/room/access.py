@@ -54,7 +54,10 @@ class Guard:
                 out.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        if scope["method"] not in ("GET", "HEAD") and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        if scope["method"] not in ("GET", "HEAD") and headers.get("sec-fetch-site", "same-origin") not in (
+            "same-origin",
+            "none",
+        ):
             refusal = PlainTextResponse("Another site sent this form; open the room's own page.", 403)
             await refusal(scope, receive, with_headers)
             return

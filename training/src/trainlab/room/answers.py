@@ -81,7 +81,9 @@ async def stream(
 def _parts(number: int, piece: Piece, numbers: bool) -> list[str]:
     """Return what a piece changes in card `number`."""
     if piece.error:
-        return [pages.partial(f"card-{number}", pages.Markup(pages.render("_failed.html", text=piece.text)), "beforeend")]
+        return [
+            pages.partial(f"card-{number}", pages.Markup(pages.render("_failed.html", text=piece.text)), "beforeend")
+        ]
     parts = [pages.partial(f"answer-{number}", piece.text, "beforeend")] if piece.text else []
     if piece.note:
         parts.append(pages.partial(f"numbers-{number}", piece.note))

@@ -70,7 +70,9 @@ class Card(BaseModel):
                 raise ValueError(f"{text!r}: {error}") from None
             for _, key, spec, conversion in parts:
                 if key is not None and (key not in keys or spec or conversion):
-                    raise ValueError(f"{text!r} has {{{key}}}, which is not a blank; blanks are {', '.join(sorted(keys))}")
+                    raise ValueError(
+                        f"{text!r} has {{{key}}}, which is not a blank; blanks are {', '.join(sorted(keys))}"
+                    )
         both = [*self.wordings, *self.test]
         if len(set(both)) != len(both):
             raise ValueError("a wording stands twice; held-out ones are never trained on")

@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `trainlab room`."""
     text = "address of served models, or 'URL#MODEL as base'; may be repeated"
     parser.add_argument("--engine", action="append", required=True, metavar="URL[#MODEL as LABEL]", help=text)
-    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="folder of the room's state, which survives it")
+    parser.add_argument(
+        "--state", type=Path, required=True, metavar="DIR", help="folder of the room's state, which survives it"
+    )
     parser.add_argument("--cards", type=Path, metavar="DIR", help="folder of cards; without it nothing is taught")
     text = "values file whose title and questions are shown"
     parser.add_argument("--values", type=Path, metavar="FILE", help=text)
@@ -28,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help=text)
     parser.add_argument("--report", default="", metavar="URL", help="address of a report elsewhere")
     parser.add_argument("--title", default="", help="title of the pages [that of the values file]")
-    parser.add_argument("--address", default="", metavar="URL", help="what phones open, for the QR code [that of the request]")
+    parser.add_argument(
+        "--address", default="", metavar="URL", help="what phones open, for the QR code [that of the request]"
+    )
     parser.add_argument("--seats", type=int, default=SEATS, metavar="N", help="places of a round (default %(default)s)")
     text = "answers that an engine generates at a time; others stand in line (default %(default)s)"
     parser.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help=text)
@@ -54,7 +58,9 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> Room:
 
         phase = load_values([args.values], os.environ).phase
         if not isinstance(phase, LanguagePhase):
-            raise UserError(f"--values {args.values}: phase {phase.name} serves no language model; the room asks such only")
+            raise UserError(
+                f"--values {args.values}: phase {phase.name} serves no language model; the room asks such only"
+            )
         title, questions, max_tokens = args.title or phase.title, list(phase.questions), phase.serve.max_tokens
     manifest = args.run_dir / "manifest.json" if args.run_dir else None
     data = files.read_json(manifest).get("data", {}) if manifest and manifest.is_file() else {}
@@ -82,7 +88,10 @@ def from_args(args: argparse.Namespace, runner: Runner | None = None) -> int:
     print(f"room       {address}/")
     if runner is not None:
         print(f"phones     {address}/me\nboard      {address}/board")
-        print(f"presenter  {address}/presenter/enter/{room.key.derive('presenter-link')}  (keep it to yourself)", flush=True)
+        print(
+            f"presenter  {address}/presenter/enter/{room.key.derive('presenter-link')}  (keep it to yourself)",
+            flush=True,
+        )
     uvicorn.run(
         create_app(room),
         host=args.host,

@@ -55,10 +55,14 @@ def load(state: Path, file: Path | None = None) -> Key:
                 pass
         return _checked(path.read_bytes().strip(), str(path))
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; name a file with the room's key, or a --state that can be written") from None
+        raise UserError(
+            f"{path}: {error.strerror}; name a file with the room's key, or a --state that can be written"
+        ) from None
 
 
 def _checked(secret: bytes, where: str) -> Key:
     if len(secret) < MIN_BYTES:
-        raise UserError(f"{where}: the room's key has {len(secret)} bytes, which can be guessed; use {MIN_BYTES} or more")
+        raise UserError(
+            f"{where}: the room's key has {len(secret)} bytes, which can be guessed; use {MIN_BYTES} or more"
+        )
     return Key(secret)

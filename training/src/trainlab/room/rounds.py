@@ -273,4 +273,6 @@ class Rounds:
         try:
             return Book.model_validate_json(self._path.read_bytes())
         except (OSError, ValidationError) as error:
-            raise UserError(f"{self._path}: is not a room's state ({str(error).splitlines()[0]}); move it away") from None
+            raise UserError(
+                f"{self._path}: is not a room's state ({str(error).splitlines()[0]}); move it away"
+            ) from None

@@ -82,10 +82,14 @@ class Room:
         return await asyncio.to_thread(self.runner.kill_worker, now.run)
 
 
-def shown(questions: Sequence[str], never_taught: Sequence[str], notes: Mapping[str, str] | None = None) -> list[Question]:
+def shown(
+    questions: Sequence[str], never_taught: Sequence[str], notes: Mapping[str, str] | None = None
+) -> list[Question]:
     """Return the prepared questions with what each shows: `notes`, else whether it was taught where that is known."""
     known = bool(never_taught)
     return [
-        Question(text, (notes or {}).get(text) or ("never taught" if text in never_taught else "taught" if known else ""))
+        Question(
+            text, (notes or {}).get(text) or ("never taught" if text in never_taught else "taught" if known else "")
+        )
         for text in questions
     ]

@@ -14,7 +14,7 @@ from trainlab.room.cards import OWN
 from trainlab.room.compare import tally
 from trainlab.room.interface import Status
 from trainlab.room.settings import Room
-from trainlab.room.view import Form, address_of, page
+from trainlab.room.view import Form, address_of, may_watch, page
 
 router = APIRouter()
 presenter = APIRouter(prefix="/presenter", dependencies=[Depends(access.must_present)])
@@ -28,10 +28,12 @@ async def board(request: Request) -> Response:
     room = _room(request)
     html = board_fragment(room)
     address = address_of(request)
-    return page(request, "board.html", body=pages.Markup(html), seen=live.digest(html), address=address, url=f"{address}/me")
+    return page(
+        request, "board.html", body=pages.Markup(html), seen=live.digest(html), address=address, url=f"{address}/me"
+    )
 
 
-@router.get("/board/live", response_class=EventSourceResponse)
+@router.get("/board/live", response_class=EventSourceResponse, dependencies=[Depends(may_watch)])
 async def board_live(request: Request, seen: str = "", last_event_id: Id = "") -> AsyncIterator[ServerSentEvent]:
     """Stream the board's body, and the losses as event `curves`."""
     room = _room(request)
@@ -58,7 +60,7 @@ async def present(request: Request) -> Response:
     return page(request, "presenter.html", body=pages.Markup(html), seen=live.digest(html), url=url)
 
 
-@presenter.get("/live", response_class=EventSourceResponse)
+@presenter.get("/live", response_class=EventSourceResponse, dependencies=[Depends(may_watch)])
 async def present_live(request: Request, seen: str = "", last_event_id: Id = "") -> AsyncIterator[ServerSentEvent]:
     """Stream the presenter's page."""
     room = _room(request)
@@ -113,14 +115,18 @@ def board_fragment(room: Room) -> str:
     status = book.good if book.frozen and book.good else now.status
     cards = {card.id: card.title for card in room.rounds.cards.values()} | {OWN: "my own"}
     votes = tally(room) if book.blind_revealed else None
-    return pages.render("_board.html", round=now, book=book, status=status, cards=cards, seats=room.rounds.seats, tally=votes)
+    return pages.render(
+        "_board.html", round=now, book=book, status=status, cards=cards, seats=room.rounds.seats, tally=votes
+    )
 
 
 def presenter_fragment(room: Room) -> str:
     """Return the body of the presenter's page."""
     book, now = room.rounds.book, room.rounds.round
     cards = [(card.id, card.title) for card in room.rounds.cards.values()] + [(OWN, "my own")]
-    return pages.render("_presenter.html", round=now, book=book, cards=cards, runner=room.runner is not None, tally=tally(room))
+    return pages.render(
+        "_presenter.html", round=now, book=book, cards=cards, runner=room.runner is not None, tally=tally(room)
+    )
 
 
 def _curves(room: Room) -> tuple[str, str] | None:
@@ -140,7 +146,9 @@ def _thinned(losses: list[float]) -> list[list[float]]:
 def _reveal_votes(room: Room) -> str:
     room.rounds.book.blind_revealed = not room.rounds.book.blind_revealed
     room.rounds.save()
-    return "The votes are on the board; voting is closed." if room.rounds.book.blind_revealed else "Voting is open again."
+    return (
+        "The votes are on the board; voting is closed." if room.rounds.book.blind_revealed else "Voting is open again."
+    )
 
 
 def _room(request: Request) -> Room:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, HTTPException, Request, Response
+from fastapi import APIRouter, Depends, Header, HTTPException, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
@@ -13,7 +13,7 @@ from trainlab.room.cards import NAME_LENGTH, OWN, OWN_ANSWER_LENGTH, OWN_WORDING
 from trainlab.room.engine import Side
 from trainlab.room.rounds import Place
 from trainlab.room.settings import Question, Room
-from trainlab.room.view import Form, page
+from trainlab.room.view import Form, may_watch, page
 
 router = APIRouter()
 HOME = {"adapter.zip": "application/zip", "values.yaml": "application/yaml"}
@@ -27,7 +27,7 @@ async def me(request: Request) -> Response:
     return page(request, "me.html", body=pages.Markup(html), seen=live.digest(html))
 
 
-@router.get("/me/live", response_class=EventSourceResponse)
+@router.get("/me/live", response_class=EventSourceResponse, dependencies=[Depends(may_watch)])
 async def me_live(
     request: Request, seen: str = "", last_event_id: Annotated[str, Header()] = ""
 ) -> AsyncIterator[ServerSentEvent]:
@@ -53,7 +53,7 @@ async def form(request: Request, card: str) -> Response:
     if place is None:
         raise Refused("Take a place first.")
     offered = {each.id: each for each in room.rounds.offered()}
-    if card != OWN and card not in offered or card in room.rounds.book.hidden_cards:
+    if (card != OWN and card not in offered) or card in room.rounds.book.hidden_cards:
         raise Refused("This card is not offered; choose another.")
     return HTMLResponse(
         pages.render(
@@ -124,7 +124,12 @@ def fragment(room: Room, device: str | None) -> str:
     """Return what a visitor sees now. While a card is being filled it says nothing that changes by itself."""
     now = room.rounds.round
     place = now.of(device) if device else None
-    values: dict[str, Any] = {"round": now, "place": place, "runner": room.runner is not None, "name_length": NAME_LENGTH}
+    values: dict[str, Any] = {
+        "round": now,
+        "place": place,
+        "runner": room.runner is not None,
+        "name_length": NAME_LENGTH,
+    }
     if place is None:
         values["full"] = len(now.places) >= room.rounds.seats
     elif now.state == "lobby":
@@ -133,7 +138,11 @@ def fragment(room: Room, device: str | None) -> str:
         values |= {"cards": room.rounds.offered(), "own": OWN not in room.rounds.book.hidden_cards}
     else:
         values["decision"] = now.decision(place.owner)
-        own = [] if place.row is None else [(place.row["test"][0], "taught in other words"), (place.row["question"], "taught")]
+        own = (
+            []
+            if place.row is None
+            else [(place.row["test"][0], "taught in other words"), (place.row["question"], "taught")]
+        )
         others = [question for question in room.questions if question.shows == "never taught"][:1]
         values["questions"] = [*(Question(text, shows) for text, shows in own), *others]
     return pages.render("_me.html", **values)
