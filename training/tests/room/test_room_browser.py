@@ -126,7 +126,7 @@ def test_a_visitor_plays_a_round_by_keyboard(tmp_path: Path, browser: Any) -> No
 def test_compare_streams_and_a_lost_connection_is_said(tmp_path: Path, browser: Any) -> None:
     engine = Engine()
     engine.said = {"base": "Two  spaces\nand a line. <b>", "tuned": "one two three four five six"}
-    with opened(tmp_path, engine=engine) as (address, room, _):
+    with opened(tmp_path, engine=engine) as (address, _, _):
         show(browser, f"{address}/?q=Is%20it%3F", SCREEN)
         browser.wait("document.querySelectorAll('.ended').length == 2")
         assert browser.value("document.querySelector('#answer-0').textContent") == "Two  spaces\nand a line. <b>"
