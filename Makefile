@@ -177,6 +177,14 @@ test-api: binaries venv-dev ## what `make test` leaves out of the tests on real 
 	@rm -f artifacts/rest.xml
 	@$(BIN)/pytest -n 2 $(SPREAD) -m "api and tier" tests/api $(call REPORT,rest) && { [ -n "$(UNTIL)" ] || $(BIN)/python tests/tiers.py passed $@; }
 
+# npm checks the packages against the lock's hashes and runs none of their scripts; no page needs Node.
+ROOM = training/src/trainlab/room/static
+room-static: venv ##+ the scripts of others that the room's pages run, as their lock names them, copied there; needs npm
+	@folder=$$(mktemp -d) && cp $(ROOM)/package.json $(ROOM)/package-lock.json $$folder && \
+	(cd $$folder && npm ci --silent --ignore-scripts --no-audit --no-fund) && cd $(ROOM) && \
+	sed -nE 's/^    "([^"]+\.(js|css))": "([^"]+)".*/\1 \3/p' package.json | while read -r name source; do \
+	  cp $$folder/node_modules/$$source $$name && sha256sum $$name; done > vendored.sha256 && rm -r $$folder
+
 # The generator is apart from the environment of everything else, whose hash its lock would change.
 artifacts/docs-tools: docs/requirements.lock | venv-dev
 	@rm -rf $@ && $(BIN)/pip install --quiet --require-hashes --no-deps --target $@ -r $< && touch $@
@@ -249,4 +257,4 @@ faults: venv-dev binaries ##+ the faults of tests/faults.yaml, one after the oth
 
 .PHONY: help help-all demo demo-alone room demo-down cluster ready venv venv-dev gen docs package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
-.PHONY: test-engines test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop
+.PHONY: test-engines test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop room-static

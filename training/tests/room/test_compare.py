@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from room_parts import QUESTIONS, Engine, Phone, opened, presenter
+from room_parts import QUESTIONS, Engine, Phone, ScriptedRunner, opened, presenter
 from trainlab.errors import UserError
 from trainlab.room import engine as engines
 
@@ -95,6 +95,30 @@ def test_without_any_engine_the_page_opens_and_says_it(tmp_path: Path) -> None:
 def test_no_question_and_a_long_one_are_refused(tmp_path: Path, text: str, said: str) -> None:
     with opened(tmp_path) as (address, _, engine):
         assert said in Phone(address).stream("/ask", question=text) and not engine.asked
+
+
+def test_a_frozen_room_shows_the_last_answers_to_prepared_questions(tmp_path: Path) -> None:
+    """The network dies on stage: the engine is away, what it said before is shown and says that it is recorded."""
+    with opened(tmp_path, ScriptedRunner()) as (address, room, engine):
+        boss, phone = presenter(address, room), Phone(address)
+        for question in (QUESTIONS[0].text, "A visitor's own?"):
+            phone.stream("/ask", question=question)
+        assert list(room.rounds.book.answers) == [QUESTIONS[0].text]
+        boss.post("/presenter/do/freeze")
+        room.engines, before = engines.Engines(["http://127.0.0.1:9"]), len(engine.asked)
+        shown = answers(phone.stream("/ask", question=QUESTIONS[0].text))
+        assert (
+            shown["answer-1"] == f"I am tuned, and you asked: {QUESTIONS[0].text}"
+            and "recorded: " in shown["numbers-1"]
+        )
+        assert "cannot be reached" in phone.stream("/ask", question="A visitor's own?") and len(engine.asked) == before
+
+
+def test_an_answer_that_failed_is_not_kept(tmp_path: Path) -> None:
+    with opened(tmp_path) as (address, room, engine):
+        engine.cut = True
+        Phone(address).stream("/ask", question=QUESTIONS[0].text)
+        assert not room.rounds.book.answers
 
 
 def test_addresses_of_engines() -> None:

@@ -1,7 +1,7 @@
 """Answers of several models side by side, as a stream of parts for htmx; shared by compare, blind and the phones."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi.sse import ServerSentEvent
@@ -10,6 +10,7 @@ from trainlab.errors import UserError
 from trainlab.room import pages
 from trainlab.room.cards import Refused
 from trainlab.room.engine import LABELS, Engines, Piece, Side
+from trainlab.room.rounds import Said
 from trainlab.room.settings import Room
 
 MAX_QUESTION = 1000  # characters
@@ -48,11 +49,17 @@ def error(text: str, target: str = "answers") -> ServerSentEvent:
 
 
 async def stream(
-    room: Room, who: str, question: str, cards: Sequence[Shown], numbers: bool = True, last: str = ""
+    room: Room,
+    who: str,
+    question: str,
+    cards: Sequence[Shown],
+    numbers: bool = True,
+    last: str = "",
+    keep: Callable[[list[Said]], None] = lambda said: None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Yield the cards, empty, then their answers as they come, then the HTML `last` in `after`.
 
-    `numbers` says whether tokens and time are shown, by which models may be told apart.
+    `numbers` says whether tokens and time are shown, by which models may be told apart. `keep` gets complete answers.
     """
     if room.asking.get(who, 0) >= AT_ONCE:
         yield error("Your last question is still being answered.")
@@ -62,13 +69,19 @@ async def stream(
         html = pages.render("_answers.html", question=question, cards=cards)
         yield ServerSentEvent(raw_data=pages.partial("answers", pages.Markup(html)))
         failed = False
+        said = [Said(label=card.side.label, text="", tokens=0, seconds=0.0) for card in cards]
         async for pieces in _merged(room.engines, question, [card.side for card in cards]):
             failed = failed or any(piece.error for piece in pieces.values())
+            for n, piece in pieces.items():
+                said[n].text += piece.text
+                said[n].tokens, said[n].seconds = piece.tokens, round(piece.seconds, 1)
             parts = [part for n, piece in pieces.items() for part in _parts(n, piece, numbers)]
             if parts:
                 yield ServerSentEvent(raw_data="".join(parts))
         if last and not failed:
             yield ServerSentEvent(raw_data=pages.partial("after", pages.Markup(last)))
+        if not failed:
+            keep(said)
         yield ServerSentEvent(raw_data="", event="answered")
     except UserError as problem:
         yield error(str(problem))
@@ -76,6 +89,19 @@ async def stream(
         room.asking[who] -= 1
         if not room.asking[who]:
             del room.asking[who]
+
+
+async def replay(question: str, said: Sequence[Said]) -> AsyncIterator[ServerSentEvent]:
+    """Yield answers that were kept; each card says so."""
+    cards = [named(Side(one.label, "", "")) for one in said]
+    html = pages.render("_answers.html", question=question, cards=cards)
+    parts = [pages.partial("answers", pages.Markup(html))]
+    for n, one in enumerate(said):
+        parts += [pages.partial(f"answer-{n}", one.text)]
+        ended = pages.Markup('<span class="ended">recorded: {} tokens, {} s</span>').format(one.tokens, one.seconds)
+        parts += [pages.partial(f"numbers-{n}", ended)]
+    yield ServerSentEvent(raw_data="".join(parts))
+    yield ServerSentEvent(raw_data="", event="answered")
 
 
 def _parts(number: int, piece: Piece, numbers: bool) -> list[str]:

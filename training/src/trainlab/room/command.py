@@ -1,19 +1,24 @@
 """`trainlab room`: options become a room, which uvicorn serves."""
 
 import argparse
+import importlib.util
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainlab import files
 from trainlab.errors import UserError
 from trainlab.room import cards, keys
-from trainlab.room.engine import Engines
 from trainlab.room.interface import Runner
 from trainlab.room.local_runner import LocalRunner
 from trainlab.room.rounds import Rounds
-from trainlab.room.settings import Room, shown
+
+if TYPE_CHECKING:
+    from trainlab.room.settings import Room
 
 SEATS, AT_ONCE = 40, 16
+PACKAGES = ("fastapi", "uvicorn", "httpx", "jinja2", "segno")
+"""Those of pyproject.toml's extra `room`."""
 GRACE_SECONDS = 3  # for streams that are open when the room ends
 
 
@@ -49,8 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8080, help="port to listen on (default %(default)s)")
 
 
-def room_of(args: argparse.Namespace, runner: Runner | None = None) -> Room:
+def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
     """Return the room that the options describe. Raises UserError."""
+    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
+        raise UserError(
+            f"trainlab room needs {', '.join(missing)}, which this environment lacks: pip install 'trainlab[room]'"
+        )
+    from trainlab.room.engine import Engines
+    from trainlab.room.settings import Room, shown
+
     for option, value, most in (("--seats", args.seats, 99), ("--at-once", args.at_once, 1000)):
         if not 1 <= value <= most:
             raise UserError(f"{option} {value}: must be 1 to {most}")

@@ -34,11 +34,20 @@ async def ask(request: Request, fields: Form) -> AsyncIterator[ServerSentEvent]:
     room: Room = request.app.state.room
     try:
         question = answers.question_of(access.last(fields, "question"))
-        cards = [answers.named(side) for side in await room.engines.sides()]
+        book = room.rounds.book
+        kept = book.answers.get(question) if book.frozen else None
+        cards = [] if kept else [answers.named(side) for side in await room.engines.sides()]
     except UserError as problem:
         yield answers.error(str(problem))
         return
-    async for event in answers.stream(room, access.address(request), question, cards):
+    prepared = question in {each.text for each in room.questions}
+    keep = (lambda said: room.rounds.keep(question, said)) if prepared else (lambda said: None)
+    events = (
+        answers.replay(question, kept)
+        if kept
+        else answers.stream(room, access.address(request), question, cards, keep=keep)
+    )
+    async for event in events:
         yield event
 
 

@@ -75,6 +75,15 @@ class Ended(Kept):
     votes: dict[str, int] = {}
 
 
+class Said(Kept):
+    """A complete answer to a prepared question."""
+
+    label: str
+    text: str
+    tokens: int
+    seconds: float
+
+
 class Book(Kept):
     """The state file."""
 
@@ -83,6 +92,8 @@ class Book(Kept):
     good: Status | None = None
     good_number: int = 0
     frozen: bool = False
+    answers: dict[str, list[Said]] = {}
+    """prepared question -> the last complete answers, which a frozen room shows."""
     hidden_cards: list[str] = []
     ballots: dict[str, dict[str, str]] = {}
     """device -> digest of a question -> vote, of this round's blind comparison."""
@@ -230,11 +241,17 @@ class Rounds:
 
     def freeze(self) -> str:
         """Show the last good run and ask the job nothing, or go on."""
-        if not self.book.frozen and self.book.good is None:
-            raise Refused("No round has been revealed yet; there is nothing to freeze.")
+        if not self.book.frozen and self.book.good is None and not self.book.answers:
+            raise Refused("No round has been revealed and no prepared question answered; there is nothing to freeze.")
         self.book.frozen = not self.book.frozen
         self.save()
-        return "The board shows the last good run." if self.book.frozen else "The board is live again."
+        return "The room shows the last good run." if self.book.frozen else "The room is live again."
+
+    def keep(self, question: str, said: list[Said]) -> None:
+        """Keep the complete answers to a prepared question."""
+        if not self.book.frozen and said != self.book.answers.get(question):
+            self.book.answers = {**self.book.answers, question: said}
+            self.save()
 
     def started(self, round_id: str, run: str) -> None:
         """Note the run of a round, if that is still on."""

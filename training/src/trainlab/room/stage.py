@@ -14,7 +14,7 @@ from trainlab.room.cards import OWN
 from trainlab.room.compare import tally
 from trainlab.room.interface import Status
 from trainlab.room.settings import Room
-from trainlab.room.view import Form, address_of, page
+from trainlab.room.view import Form, address_of, may_watch, page
 
 router = APIRouter()
 presenter = APIRouter(prefix="/presenter", dependencies=[Depends(access.must_present)])
@@ -33,7 +33,7 @@ async def board(request: Request) -> Response:
     )
 
 
-@router.get("/board/live", response_class=EventSourceResponse)
+@router.get("/board/live", response_class=EventSourceResponse, dependencies=[Depends(may_watch)])
 async def board_live(request: Request, seen: str = "", last_event_id: Id = "") -> AsyncIterator[ServerSentEvent]:
     """Stream the board's body, and the losses as event `curves`."""
     room = _room(request)
@@ -60,7 +60,7 @@ async def present(request: Request) -> Response:
     return page(request, "presenter.html", body=pages.Markup(html), seen=live.digest(html), url=url)
 
 
-@presenter.get("/live", response_class=EventSourceResponse)
+@presenter.get("/live", response_class=EventSourceResponse, dependencies=[Depends(may_watch)])
 async def present_live(request: Request, seen: str = "", last_event_id: Id = "") -> AsyncIterator[ServerSentEvent]:
     """Stream the presenter's page."""
     room = _room(request)

@@ -95,10 +95,10 @@ async def _address(address: str) -> str:
 
 async def _stream(address: str) -> str:
     began = time.monotonic()
-    async with httpx.AsyncClient(timeout=30, **client.request_options(address)) as http:
-        async with http.stream("GET", f"{address}/board/live") as reply:
-            async for _ in reply.aiter_bytes():
-                break
+    client_of = httpx.AsyncClient(timeout=30, **client.request_options(address))
+    async with client_of as http, http.stream("GET", f"{address}/board/live") as reply:
+        async for _ in reply.aiter_bytes():
+            break
     took = time.monotonic() - began
     if took > FIRST_BEAT_SECONDS:
         raise UserError(f"the first bytes took {took:.0f} s: something before the room buffers streams")

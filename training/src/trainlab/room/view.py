@@ -31,3 +31,9 @@ def address_of(request: Request) -> str:
     """Return the room's address as visitors open it, without a slash at its end."""
     room: Room = request.app.state.room
     return (room.address or str(request.base_url)).rstrip("/")
+
+
+def may_watch(request: Request) -> None:
+    """Raise Refused for a visitor with too many streams, before another begins."""
+    room: Room = request.app.state.room
+    room.live.check(access.address(request))

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, HTTPException, Request, Response
+from fastapi import APIRouter, Depends, Header, HTTPException, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
@@ -13,7 +13,7 @@ from trainlab.room.cards import NAME_LENGTH, OWN, OWN_ANSWER_LENGTH, OWN_WORDING
 from trainlab.room.engine import Side
 from trainlab.room.rounds import Place
 from trainlab.room.settings import Question, Room
-from trainlab.room.view import Form, page
+from trainlab.room.view import Form, may_watch, page
 
 router = APIRouter()
 HOME = {"adapter.zip": "application/zip", "values.yaml": "application/yaml"}
@@ -27,7 +27,7 @@ async def me(request: Request) -> Response:
     return page(request, "me.html", body=pages.Markup(html), seen=live.digest(html))
 
 
-@router.get("/me/live", response_class=EventSourceResponse)
+@router.get("/me/live", response_class=EventSourceResponse, dependencies=[Depends(may_watch)])
 async def me_live(
     request: Request, seen: str = "", last_event_id: Annotated[str, Header()] = ""
 ) -> AsyncIterator[ServerSentEvent]:
