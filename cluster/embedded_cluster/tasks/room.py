@@ -22,17 +22,27 @@ def run() -> int:
         raise say.UserError(f"ROOM_PORT={port}: give 1 to 65535")
     lock = paths.HOME / f"alone-room{identity.SUFFIX}.lock"
     with locks.waiting(lock, "another make room is running", seconds=0):
-        if alone.server(alone.FOLDER) is None:
-            os.environ.setdefault("PHASE", "quick")
+        if alone.with_adapters(alone.FOLDER) is None:
+            os.environ["PHASE"] = "quick"
             alone.run()
         return _serve(port)
 
 
 def _serve(port: str) -> int:
-    folder, address = alone.FOLDER, os.environ.get("ROOM_ADDRESS") or f"http://{_own_address()}:{port}"
+    folder, engine = alone.FOLDER, alone.with_adapters(alone.FOLDER)
+    if engine is None:
+        raise say.UserError("the server of phase quick has ended; make room starts it again")
+    address = os.environ.get("ROOM_ADDRESS") or f"http://{_own_address()}:{port}"
     command = [str(pyenv.environment(dev=True) / "bin" / "trainlab"), "room", "--port", port, "--address", address]
-    command += ["--engine", alone.address(folder), "--state", str(folder / "room"), "--cards", str(paths.REPO / "data" / "cards")]
-    command += ["--job", str(paths.REPO / "values" / "room" / "adapters.yaml"), "--models", str(folder / "models"), "--runs", str(folder / "runs")]
+    command += ["--engine", engine, "--state", str(folder / "room"), "--cards", str(paths.REPO / "data" / "cards")]
+    command += [
+        "--job",
+        str(paths.REPO / "values" / "room" / "adapters.yaml"),
+        "--models",
+        str(folder / "models"),
+        "--runs",
+        str(folder / "runs"),
+    ]
     say.line(f"==> the room: phones in the same network open {address}; Ctrl-C ends it")
     return processes.run(command, {"PYTHONPATH": str(paths.REPO / "training" / "src")})
 
