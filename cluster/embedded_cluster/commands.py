@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("demo", "the whole demo; PHASE and NODES set the phase and the number of nodes")
     add("demo-alone", "the same phase in local processes; PHASE and PORT set the phase and the server's port")
+    add("room", "phones in this network teach the model of demo-alone; ROOM_PORT and ROOM_ADDRESS set where it listens")
     add("demo-down", "remove the cluster and stop the demo-alone server").add_argument(
         "--cache",
         action="store_true",
@@ -83,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "programs", "ready", "venv")
+AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "programs", "ready", "room", "venv")
 """Commands that do not need root: they build, or report themselves what they do without it."""
 
 
@@ -110,6 +111,10 @@ def _checkout(arguments: argparse.Namespace) -> int:
         from embedded_cluster.tasks import demo
 
         return demo.run()
+    if command == "room":
+        from embedded_cluster.tasks import room
+
+        return room.run()
     from embedded_cluster.tasks import alone
 
     return alone.run()
@@ -189,9 +194,9 @@ def _main() -> int:
         raise say.UserError(blocked + preflight.elsewhere(repository))
     if arguments.command not in ("status", "exec", "stop", "down", "demo-down"):
         home.claim()
-    if arguments.command in ("build", "demo", "demo-alone", "ready", "venv") or repository:
+    if arguments.command in ("build", "demo", "demo-alone", "ready", "room", "venv") or repository:
         apt.ensure()
-    if arguments.command in ("demo", "demo-alone", "ready", "venv"):
+    if arguments.command in ("demo", "demo-alone", "ready", "room", "venv"):
         return _checkout(arguments)
     from embedded_cluster.base import running
     from embedded_cluster.nodes import cluster

@@ -16,7 +16,7 @@ FOR = {
     "Before a run": ("check", "plan", "fetch", "prepare", "questions", "schema"),
     "A run": ("run", "watch", "eval", "gate", "report"),
     "Learning": ("lesson",),
-    "Serving": ("serve", "ask", "promote", "verify-run", "end-lease"),
+    "Serving": ("serve", "ask", "room", "promote", "verify-run", "end-lease"),
 }
 """What each command is for; each is in one of them."""
 EXIT = """\

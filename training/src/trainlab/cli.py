@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; `plan`, `prepare` and `questions` define their options in modules imported only for them."""
+    """Return the parser; `plan`, `prepare`, `questions` and `room` define their options in modules imported only for them."""
     text = "Model-training phases: check, train, evaluate, serve."
     parser = argparse.ArgumentParser(prog="trainlab", description=text)
     parser.add_argument("--version", action="version", version=f"trainlab {__version__}")
@@ -148,6 +148,13 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     ask.add_argument("question", help="in quotes")
     ask.add_argument("--url", default="http://localhost:8080", help="address of the server (default %(default)s)")
     ask.add_argument("--model", metavar="NAME", help="one of them, such as tuned (default: all that are served)")
+
+    text = "open a room: compare models, teach them by phone, show it on a big screen"
+    room = _command(commands, "room", _room, text)
+    if list(first) == ["room"]:
+        from trainlab.room import command as room_command
+
+        room_command.add_arguments(room)
 
     lesson = _command(commands, "lesson", _lesson, "list the lessons, print one, check whether it is done")
     lesson.add_argument("number", type=int, nargs="?", metavar="N", help="lesson (default: list them)")
@@ -322,6 +329,12 @@ def _ask(args: argparse.Namespace) -> int:
     from trainlab.serve.client import ask
 
     return ask(args.question, args.url, args.model)
+
+
+def _room(args: argparse.Namespace) -> int:
+    from trainlab.room.command import from_args
+
+    return from_args(args)
 
 
 def _lesson(args: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from pydantic import ValidationInfo, model_validator
 from trainlab.config.phases import (
     NOT_TRAINING,
     PHASES,
+    AdaptersPhase,
     AnyPhase,
     ChatPhase,
     CptPhase,
@@ -33,6 +34,7 @@ from trainlab.config.types import Strict
 __all__ = [
     "NOT_TRAINING",
     "PHASES",
+    "AdaptersPhase",
     "ChatPhase",
     "CptPhase",
     "DpoPhase",

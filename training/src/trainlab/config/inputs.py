@@ -185,6 +185,32 @@ class AnswerData(ChatData):
         return self.taught is not None and self.refused_rows != 0
 
 
+class OwnedData(ChatData):
+    """Facts, each with an owner who gets an adapter of its own, and questions that it must not change."""
+
+    source: str = Field(
+        pattern=form("builtin", "pvc"),
+        description=f"{OWN}, or pvc:PATH (a folder with owners/*.jsonl and kept/*.jsonl in the data volume, by default the model "
+        "volume).",
+    )
+    wordings: int = Field(8, ge=1, le=64, description="Teach each fact in this many of its wordings, the first ones.")
+    near: int = Field(
+        4,
+        ge=0,
+        le=64,
+        description="Questions a pass that only seem to ask an owner's fact, and are answered as the base answers them.",
+    )
+    kept: int = Field(
+        4,
+        ge=0,
+        le=64,
+        description="Questions a pass about other things, of other owners and of kept/, that are answered as the base answers them.",
+    )
+    kept_tokens: int = Field(
+        8, ge=1, le=512, description="Tokens of the base's answer to such a question that the adapter must keep to."
+    )
+
+
 class PairData(ChatData):
     """Questions, each with a chosen and a rejected answer, or those from which such pairs are made (stage.pairs)."""
 

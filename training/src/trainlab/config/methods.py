@@ -39,6 +39,19 @@ class Lora(Strict):
     )
 
 
+class OwnedLora(Lora):
+    """The adapter of each owner."""
+
+    rank: int = Field(16, ge=1, le=512, description="Rank of the adapters.")
+    alpha: int = Field(32, ge=1, le=4096, description="The adapters' output is scaled by alpha / rank.")
+    layers: int | None = Field(
+        8,
+        ge=1,
+        description="Put adapters only in this many last decoder layers, below which each text is read once for all owners; null puts "
+        "them in every layer.",
+    )
+
+
 class Train(Strict):
     """Optimization."""
 
@@ -82,6 +95,18 @@ class AdamTrain(Train):
         None,
         description="Activation checkpointing: less memory, one more forward pass. null does it where a head that is "
         "tied to the input embedding is trained, and nowhere else.",
+    )
+
+
+class OwnedTrain(AdamTrain):
+    """Optimization of many adapters at once."""
+
+    batch_size: int = Field(4, ge=1, le=4096, description="Rows of each owner per optimizer step.")
+    kept_weight: float = Field(
+        3.0,
+        gt=0,
+        le=100,
+        description="What a token of an answer that must stay counts in the loss, one that is taught counting 1.",
     )
 
 
@@ -339,4 +364,22 @@ class AnswerGate(Gate):
         ge=0,
         le=1,
         description="Form adherence of verses may be below the base's by at most this share.",
+    )
+
+
+class OwnedGate(Gate):
+    """The gate of each owner's adapter."""
+
+    metric: Literal["owned_recall"] = Field("owned_recall", description="The score of all owners together.")
+    min_recall: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="At least this share of the wordings that were not trained on must be answered with the fact.",
+    )
+    max_elsewhere: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        description="At most this share of the questions about something else may be answered with the fact.",
     )

@@ -13,6 +13,7 @@ from trainlab.config.inputs import (
     LanguageModel,
     Model,
     NetworkModel,
+    OwnedData,
     PairData,
     ParentModel,
     PretrainText,
@@ -33,6 +34,9 @@ from trainlab.config.methods import (
     ImageGate,
     LanguageEvaluate,
     Lora,
+    OwnedGate,
+    OwnedLora,
+    OwnedTrain,
     PairGate,
     PairStage,
     PretrainStage,
@@ -111,6 +115,12 @@ SERVED: Any = Field(
 )
 
 
+MAX_ADAPTERS = (
+    "With adapters, at our own chat server: how many adapters of other promoted runs on the volume it keeps in memory, "
+    "beside tuned; the one that was asked longest ago makes room. 0 answers as base and tuned alone."
+)
+
+
 class OwnServe(Serve):
     """The inference server of models that only our own server can serve."""
 
@@ -121,6 +131,12 @@ class TextServe(OwnServe):
     """Our own server of a language model."""
 
     dtype: Literal["float32", "bfloat16"] | None = SERVED
+
+
+class OwnedServe(TextServe):
+    """Our own server of a chat model with an adapter for each owner."""
+
+    max_adapters: int = Field(64, ge=1, le=1024, description=MAX_ADAPTERS)
 
 
 class AnswerServe(Serve):
@@ -147,8 +163,7 @@ class AnswerServe(Serve):
         16,
         ge=0,
         le=1024,
-        description="With adapters, at our own chat server: how many adapters of other promoted runs on the volume it keeps in memory, "
-        "beside tuned; the one that was asked longest ago makes room. 0 answers as base and tuned alone.",
+        description=MAX_ADAPTERS,
     )
 
 
@@ -313,12 +328,26 @@ class DpoPhase(ChatPhase):
     serve: TextServe = TextServe()
 
 
+class AdaptersPhase(ChatPhase):
+    """Many adapters in one job: each owner's facts become an adapter of its own."""
+
+    recipe: Literal["adapters"] = Field(
+        description="adapters: one LoRA adapter an owner, trained together on one frozen model."
+    )
+    data: OwnedData
+    lora: OwnedLora = OwnedLora()
+    train: OwnedTrain = OwnedTrain()
+    gate: OwnedGate = OwnedGate()
+    serve: OwnedServe = OwnedServe()
+
+
 AnyPhase = Annotated[
-    SftPhase | CptPhase | PretrainPhase | DpoPhase | ResnetPhase,
+    SftPhase | AdaptersPhase | CptPhase | PretrainPhase | DpoPhase | ResnetPhase,
     Field(discriminator="recipe", description="What is trained, e.g. values/survival.yaml."),
 ]
 PHASES: Mapping[str, type[Phase]] = {
     "sft": SftPhase,
+    "adapters": AdaptersPhase,
     "cpt": CptPhase,
     "pretrain": PretrainPhase,
     "dpo": DpoPhase,

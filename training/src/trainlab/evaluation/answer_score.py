@@ -5,6 +5,7 @@ Called by the recipes before and after training (every rank scores its share) an
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from trainlab.evaluation.answer_gate import COMPARED
 from trainlab.models import chat
 
 Say = Callable[[str], None]
+Around = Callable[[Sequence[int]], AbstractContextManager[None]]
 MAX_SILENCE = 20.0  # seconds of generation without output
 
 
@@ -82,9 +84,13 @@ def answers(
     questions: Sequence[str],
     *,
     say: Say | None = None,
+    around: Around | None = None,
 ) -> list[dict[str, Any]]:
-    """Return [{question, text, text_tokens}] with the greedy answer to each of `questions`, in their order."""
-    generated = _generate(model, tokenizer, phase, questions, say or _print)
+    """Return [{question, text, text_tokens}] with the greedy answer to each of `questions`, in their order.
+
+    around: gets the places of a batch's questions and is entered while the batch is answered.
+    """
+    generated = _generate(model, tokenizer, phase, questions, say or _print, around)
     return [_answer(question, output) for question, output in zip(questions, generated, strict=True)]
 
 
@@ -215,7 +221,12 @@ def _judged(row: chat_rows.HeldoutRow, text: str, trained: Sequence[str]) -> dic
 
 
 def _generate(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, questions: Sequence[str], say: Say
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    phase: LanguagePhase,
+    questions: Sequence[str],
+    say: Say,
+    around: Around | None = None,
 ) -> list[tuple[str, int]]:
     """Return (text, tokens with the one that ended it) of the greedy answer to each question."""
     prompts = [chat.prompt_ids(tokenizer, phase, question) for question in questions]
@@ -226,7 +237,7 @@ def _generate(
     for batch in _batches([len(ids) for ids in prompts], phase.evaluate.batch_size):
         ids, mask = chat.padded([prompts[i] for i in batch], tokenizer.pad_token_id, model.device)
         pulse = _Pulse(say, f"answering questions {done + 1} to {done + len(batch)} of {len(prompts)}", limit)
-        with torch.inference_mode():
+        with torch.inference_mode(), around(batch) if around else nullcontext():
             out = generate(
                 input_ids=ids,
                 attention_mask=mask,

@@ -1,4 +1,4 @@
-"""Which weights are trained: the last decoder layers and the head, all of them, or LoRA adapters; used by sft, cpt, dpo and engine/.
+"""Which weights are trained: the last decoder layers and the head, all of them, or LoRA adapters; used by sft, adapters, cpt, dpo and engine/.
 
 Adapters are added to the frozen weights by PEFT, saved alone and never merged: adapter_config.json and adapter_model.safetensors are
 what vLLM and our own server load on top of the base."""
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import save_file
 
-from trainlab.config import CptPhase, LanguagePhase, SftPhase
+from trainlab.config import AdaptersPhase, CptPhase, LanguagePhase, SftPhase
 from trainlab.errors import UserError
 from trainlab.models import compute
 
 if TYPE_CHECKING:  # PEFT takes seconds to import, and only adapters need it
-    from peft import PeftModel
+    from peft import LoraConfig, PeftModel
     from transformers import PreTrainedModel
 
 
@@ -82,7 +82,16 @@ def add_lora(model: "PreTrainedModel", phase: SftPhase) -> tuple["PreTrainedMode
     B starts at zero, so the model starts as the base model (Hu et al., section 4.1). Adapters are kept in float32
     (PEFT's default), as all weights that train. Raises UserError for a target or a layer that the model lacks.
     """
-    from peft import LoraConfig, TaskType, get_peft_model
+    from peft import get_peft_model
+
+    adapted: Any = get_peft_model(model, lora_config(model, phase))
+    trainable, total = adapted.get_nb_trainable_parameters()
+    return adapted, {"trainable": trainable, "total": total, "share": trainable / total}
+
+
+def lora_config(model: "PreTrainedModel", phase: SftPhase | AdaptersPhase) -> "LoraConfig":
+    """Return PEFT's settings of a phase's adapters for `model`; raises UserError for a target or a layer that it lacks."""
+    from peft import LoraConfig, TaskType
 
     settings = phase.lora
     head = model.get_output_embeddings()
@@ -95,7 +104,7 @@ def add_lora(model: "PreTrainedModel", phase: SftPhase) -> tuple["PreTrainedMode
         )
     layers, last = decoder_layers(model), settings.layers
     check_depth(layers, last or 0, "phase.lora.layers")
-    config = LoraConfig(
+    return LoraConfig(
         task_type=TaskType.CAUSAL_LM,
         r=settings.rank,
         lora_alpha=settings.alpha,
@@ -103,9 +112,14 @@ def add_lora(model: "PreTrainedModel", phase: SftPhase) -> tuple["PreTrainedMode
         target_modules=list(settings.target_modules) or sorted(names),
         layers_to_transform=list(range(len(layers)))[-last:] if last else None,
     )
-    adapted: Any = get_peft_model(model, config)
-    trainable, total = adapted.get_nb_trainable_parameters()
-    return adapted, {"trainable": trainable, "total": total, "share": trainable / total}
+
+
+def lora_targets(model: "PreTrainedModel", config: "LoraConfig") -> list[str]:
+    """Return the names of the linear layers that PEFT gives an adapter with these settings."""
+    from peft.tuners.tuners_utils import check_target_module_exists
+
+    linear = (name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear))
+    return [name for name in linear if check_target_module_exists(config, name)]
 
 
 def save_lora(model: "PeftModel", folder: Path, phase: LanguagePhase, whole: dict[str, Any] | None = None) -> None:
@@ -116,14 +130,18 @@ def save_lora(model: "PeftModel", folder: Path, phase: LanguagePhase, whole: dic
     """
     from peft import get_peft_model_state_dict
 
-    dtype = compute.saved_dtype(phase)
     state = get_peft_model_state_dict(model, whole, save_embedding_layers=False)
+    write_lora(state, model.peft_config["default"], folder, phase)
+
+
+def write_lora(state: dict[str, torch.Tensor], config: Any, folder: Path, phase: LanguagePhase) -> None:
+    """Write an adapter into `folder` in `model.saved_dtype`; `state`: PEFT's names -> tensors, `config`: its LoraConfig."""
+    dtype = compute.saved_dtype(phase)
     save_file(
         {name: tensor.detach().to(dtype).cpu().contiguous() for name, tensor in state.items()},
         folder / "adapter_model.safetensors",
         metadata={"format": "pt"},
     )
-    config: Any = model.peft_config["default"]
     held = config.base_model_name_or_path, config.revision, config.inference_mode
     name, _, revision = phase.model.source.partition("@")
     config.base_model_name_or_path, config.revision = name.removeprefix("hf:"), revision or None

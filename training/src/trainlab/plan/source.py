@@ -12,7 +12,6 @@ from typing import Any
 
 from trainlab.config import CptPhase, DpoPhase, LanguagePhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
 from trainlab.config.methods import STAGES
-from trainlab.config.phases import AnswerServe
 from trainlab.config.rule import PRODUCT_LABEL, SHARE
 from trainlab.config.types import CIFAR10, TOPICS, quantity
 from trainlab.data import chat_rows, corpus, table_files
@@ -112,7 +111,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         serve_memory=quantity(phase.serve.memory),
         serve_tokens=block["model"].get("max_length", 0) + phase.serve.max_tokens,
         serve_concurrency=phase.serve.max_concurrency,
-        serve_adapters=phase.serve.max_adapters if isinstance(phase.serve, AnswerServe) else 0,
+        serve_adapters=getattr(phase.serve, "max_adapters", 0),
         serve_rank=served_rank(rank),
         serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart passes it to vLLM
     )

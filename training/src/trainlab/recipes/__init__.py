@@ -7,11 +7,12 @@ new one is a file, a line in RECIPES and a phase class in config/phases.py.
 from collections.abc import Mapping
 
 from trainlab.config import Phase
-from trainlab.recipes import cpt, dpo, pretrain, resnet, sft
+from trainlab.recipes import adapters, cpt, dpo, pretrain, resnet, sft
 from trainlab.recipes.base import Recipe
 
 RECIPES: Mapping[str, Recipe] = {
     "sft": sft,
+    "adapters": adapters,
     "resnet": resnet,
     "cpt": cpt,
     "pretrain": pretrain,

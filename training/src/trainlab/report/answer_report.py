@@ -16,6 +16,7 @@ from trainlab.report import words
 TITLES = {  # score of gate.json -> its title, what it counts
     "answer_loss": ("Answer loss", "nats per token of the right answer, lower is better"),
     "taught_recall": ("Asked in new words", "share of taught facts stated, higher is better"),
+    "owned_recall": ("Own fact, asked in new words", "share stated by the owner's adapter, higher is better"),
     "fact_recall": ("Fact recall", "share of the facts stated; a word repeated from another answer counts"),
     "refused": ("Refused", "share of questions never taught that are refused, higher is better"),
     "taught_refused": ("Refused though taught", "share of questions about taught facts, lower is better"),
@@ -35,6 +36,8 @@ TITLES = {  # score of gate.json -> its title, what it counts
     "form_rhyme": ("Rhyme", "share of line pairs that rhyme as they should, rhymed forms"),
     "form_syllables": ("Syllables", "share of lines with exactly theirs, counted forms"),
 }
+OWNED: Mapping[str, tuple[str, str | None]] = {"owned_recall": ("recall", "taught")}
+"""As COMPARED, of recipe adapters."""
 CHOSEN = 3  # rows that a report shows first, best and worst each
 PARTS = {  # file -> what the report lacks without it
     "training_history.json": "no loss curves",
@@ -117,7 +120,7 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
     scores: list[dict[str, Any]] = []
     for name, (title, unit) in TITLES.items():
         if gate.get(name):
-            key, kind = COMPARED[name]
+            key, kind = {**COMPARED, **OWNED}[name]
             base, tuned = (
                 [item for item in part["items"] if kind in (None, kind_of(item))] for part in (before, after)
             )
@@ -208,7 +211,9 @@ def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, An
 
     def gain(row: Mapping[str, Any]) -> tuple[float, float]:
         """By facts stated, then by the loss of the right answer."""
-        return sum(row["tuned"]["found"]) - sum(row["base"]["found"]), row["base"]["loss"] - row["tuned"]["loss"]
+        return sum(row["tuned"]["found"]) - sum(row["base"]["found"]), (row["base"]["loss"] or 0) - (
+            row["tuned"]["loss"] or 0
+        )
 
     def loss(row: Mapping[str, Any]) -> tuple[bool, float, tuple[float, float]]:
         """By what must never be done, then by facts not stated, then by the smallest gain."""

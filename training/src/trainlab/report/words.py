@@ -35,7 +35,7 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
     """Return what was trained and how."""
     train, lora = phase["train"], phase.get("lora") or {}
     what = "all weights"
-    if not phase.get("stage"):
+    if phase.get("unfreeze") and not phase.get("stage"):
         head = "and the language-model head" if phase["unfreeze"]["lm_head"] else "without the language-model head"
         what = f"the last {phase['unfreeze']['layers']} layers {head}"
     if lora.get("rank"):
@@ -43,7 +43,8 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
         if lora["layers"]:
             depth = f"{lora['layers']} decoder layers" if lora["layers"] > 1 else "decoder layer"
             where += f", in the last {depth}"
-        what = f"LoRA adapters of rank {lora['rank']} (alpha {lora['alpha']}) on {where}"
+        owners = f"{summary['adapters']} owners' " if summary.get("adapters") else ""
+        what = f"{owners}LoRA adapters of rank {lora['rank']} (alpha {lora['alpha']}) on {where}"
     rows: Facts = [
         ("Recipe", f"{phase['recipe']}: {what}"),
         ("Learning rate", learning_rate(train)),

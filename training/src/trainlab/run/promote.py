@@ -23,6 +23,8 @@ DOMAIN = "trainlab.dev"
 UNTIL = f"{DOMAIN}/served-until"
 """Annotation of the InferenceService: a time in UTC, ISO 8601. One without it is served without end."""
 RESULTS = ("best_model", "lora_adapter")
+ADAPTERS = "adapters.json"
+"""Of recipe adapters: owner -> its run, which holds the weights."""
 INDEX = "model.safetensors.index.json"
 POLL = 2.0  # seconds
 HEARTBEAT, IDLE_HEARTBEAT = 30.0, 600.0  # seconds between lines, while it trains and before
@@ -189,7 +191,10 @@ def check_weights(run_dir: Path) -> None:
     from safetensors import SafetensorError, safe_open  # late: the other commands run where it is not installed
 
     remedy = f"remove {run_dir} and train again"
-    paths = sorted(itertools.chain.from_iterable((run_dir / result).glob("*.safetensors") for result in RESULTS))
+    folders = [run_dir / result for result in RESULTS]
+    if (run_dir / ADAPTERS).exists():
+        folders = [run_dir.parent / owner["run"] / RESULTS[1] for owner in files.read_json(run_dir / ADAPTERS).values()]
+    paths = sorted(itertools.chain.from_iterable(folder.glob("*.safetensors") for folder in folders))
     index = run_dir / RESULTS[0] / INDEX
     shards = set(files.read_json(index)["weight_map"].values()) if index.exists() else set()
     if lost := sorted(shards - {path.name for path in paths}):

@@ -43,7 +43,7 @@ class Override:
 
 def finished(run_dir: Path) -> bool:
     """True when the run directory holds everything up to the report."""
-    models = ("best_model/config.json", "lora_adapter/adapter_config.json")
+    models = ("best_model/config.json", "lora_adapter/adapter_config.json", "adapters.json")
     names = ("eval_after.json", "gate.json", "report.json", "manifest.json")
     there = any((run_dir / name).exists() for name in models) and all((run_dir / name).exists() for name in names)
     return there and bool(files.read_json(run_dir / "manifest.json")["ended"])

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import SafetensorError
 
-from trainlab.config import ChatPhase, LanguagePhase, SftPhase, TextPhase
+from trainlab.config import AdaptersPhase, ChatPhase, LanguagePhase, SftPhase, TextPhase
 from trainlab.errors import UserError
-from trainlab.models import chat, compute, parents
+from trainlab.models import chat, compute, layers, parents
 from trainlab.serve.generation import Row, generate, padded_tokens
 from trainlab.serve.protocol import ApiError
 
@@ -45,8 +45,10 @@ class Engine:
         hosted: dict[str, Hosted],
         shared_bytes: int = 0,
         others: "PromotedRuns | None" = None,
+        adapted: Hosted | None = None,
     ) -> None:
-        self._phase, self._hosted, self._others = phase, hosted, others
+        """`others` are answered by `adapted`, the model that they add their adapters to."""
+        self._phase, self._hosted, self._others, self._adapted = phase, hosted, others, adapted
         self._phases: dict[str, LanguagePhase] = {}
         self.shared_bytes = shared_bytes
 
@@ -132,7 +134,7 @@ class Engine:
             generate(hosted.model, hosted.tokenizer, rows)
 
     def _entry(self, name: str) -> Hosted:
-        return self._hosted[name if name in self._hosted or not self._others else "tuned"]
+        return self._hosted[name] if name in self._hosted or not self._adapted else self._adapted
 
 
 def load(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
@@ -151,6 +153,9 @@ def _loaded(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
     dtype = compute.served_dtype(phase)
     base, tokenizer = chat.load_base(parents.model_dir(phase, models, run_dir), phase, dtype)
     hosted = {"base": Hosted(base, tokenizer)}
+    if isinstance(phase, AdaptersPhase):
+        adapted = Hosted(_with_adapter(base, phase), tokenizer)
+        return Engine(phase, hosted, _bytes(base), _others(phase, run_dir, base, adapted), adapted)
     adapters = find_adapters(run_dir)
     shared = 0
     if (run_dir / "best_model").is_dir() or not adapters:
@@ -159,16 +164,32 @@ def _loaded(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
         hosted["tuned"] = Hosted(tuned, tuned_tokenizer)
     elif "adapter" in adapters:
         adapters["tuned"] = adapters.pop("adapter")
-        shared = sum(parameter.numel() * parameter.element_size() for parameter in base.parameters())
+        shared = _bytes(base)
     hosted |= _load_adapters(base, tokenizer, adapters)
     if "tuned" not in hosted:
         raise UserError(f"{run_dir}: neither best_model/ nor an adapter in lora_adapter/ itself; has the run finished?")
-    others = None
-    if hosted["tuned"].adapter and isinstance(phase, SftPhase) and phase.serve.max_adapters:
-        from trainlab.serve.promoted_runs import PromotedRuns
+    tuned_model = hosted["tuned"]
+    if tuned_model.adapter and isinstance(phase, SftPhase) and phase.serve.max_adapters:
+        return Engine(phase, hosted, shared, _others(phase, run_dir, base, tuned_model), tuned_model)
+    return Engine(phase, hosted, shared)
 
-        others = PromotedRuns(run_dir, base, phase, hosted["tuned"].model)
-    return Engine(phase, hosted, shared, others)
+
+def _others(phase: SftPhase | AdaptersPhase, run_dir: Path, base: Any, adapted: Hosted) -> "PromotedRuns":
+    from trainlab.serve.promoted_runs import PromotedRuns
+
+    return PromotedRuns(run_dir, base, phase, adapted.model)
+
+
+def _with_adapter(base: Any, phase: AdaptersPhase) -> Any:
+    """Return the base's weights as PEFT's model, to which the owners' adapters are added as they are asked."""
+    from peft import get_peft_model
+
+    shell = _shell(base)
+    return get_peft_model(shell, layers.lora_config(shell, phase), autocast_adapter_dtype=False).eval()
+
+
+def _bytes(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
 
 
 def find_adapters(run_dir: Path) -> dict[str, Path]:
@@ -205,8 +226,7 @@ def _load_adapters(base: Any, tokenizer: Any, adapters: dict[str, Path]) -> dict
         return {}
     from peft import PeftModel
 
-    # PEFT changes modules in place, but the base must stay as it is; parameters are in the memo, so they are not copied.
-    shell = copy.deepcopy(base, {id(parameter): parameter for parameter in base.parameters()})
+    shell = _shell(base)
     model: Any = None
     for name, path in adapters.items():
         if model is None:
@@ -215,3 +235,8 @@ def _load_adapters(base: Any, tokenizer: Any, adapters: dict[str, Path]) -> dict
             model.load_adapter(path, adapter_name=name, autocast_adapter_dtype=False)
     lock = threading.Lock()
     return {name: Hosted(model.eval(), tokenizer, name, lock) for name in adapters}
+
+
+def _shell(base: Any) -> Any:
+    """Return a copy of a model's modules around its own weights: PEFT changes modules in place, but the base must stay as it is."""
+    return copy.deepcopy(base, {id(parameter): parameter for parameter in base.parameters()})

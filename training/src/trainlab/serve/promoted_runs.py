@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_of
 
 from trainlab import files
-from trainlab.config import ChatPhase, SftPhase
+from trainlab.config import AdaptersPhase, ChatPhase, SftPhase
 from trainlab.config.loading import load_values
 from trainlab.config.types import OBJECT
 from trainlab.errors import UserError
@@ -71,7 +71,7 @@ class PromotedRun:
 class PromotedRuns:
     """The runs beside a server's own, and the adapters of those that were asked last. Its methods read the volume: call them in a thread."""
 
-    def __init__(self, own: Path, base: torch.nn.Module, phase: SftPhase, model: Any) -> None:
+    def __init__(self, own: Path, base: torch.nn.Module, phase: SftPhase | AdaptersPhase, model: Any) -> None:
         """`own` is the run that the server serves, `base` the model its adapters are for, `model` the one that PEFT adds them to."""
         self._own, self._runs, self._phase, self._model = own, own.resolve().parent, phase, model
         self._max_rank = served_rank(phase.adapter_rank)

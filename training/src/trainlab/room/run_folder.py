@@ -1,0 +1,64 @@
+"""The rows of a round as a data set of recipe adapters, and what a run's files say of its state."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from trainlab import files
+from trainlab.errors import UserError
+from trainlab.evaluation.gate import read_gate
+from trainlab.room.interface import Decision, Status
+
+
+def write_rows(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the rows of a round as owners/room.jsonl of a data set in `folder`, unless it is there."""
+    if folder.exists():
+        return
+    with files.atomic_folder(folder) as work:
+        (work / "owners").mkdir()
+        text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+        files.write_text(work / "owners" / "room.jsonl", text)
+
+
+def finished(run_dir: Path) -> bool:
+    """Whether the run is complete."""
+    manifest = _read(run_dir / "manifest.json")
+    return (run_dir / "adapters.json").exists() and bool(manifest and manifest["ended"])
+
+
+def status(run_dir: Path, state: Literal["queued", "running", "done", "failed"], problem: str = "") -> Status:
+    """Return the state of a run with the numbers that it has written so far; `problem` is why it failed."""
+    page, history = _read(run_dir / "progress.json") or {}, _read(run_dir / "training_history.json") or []
+    losses: dict[str, list[float]] = {}
+    for entry in history:
+        for owner, loss in entry["owners"].items():
+            losses.setdefault(owner, []).append(loss)
+    return Status(
+        state=state,
+        fraction=1.0 if state == "done" else (page.get("progressPercentage") or 0) / 100,
+        seconds_left=page.get("estimatedRemainingSeconds"),
+        message=problem or str(page.get("activity", "starting")),
+        losses=losses,
+        decided=decisions(run_dir),
+    )
+
+
+def decisions(run_dir: Path) -> dict[str, Decision]:
+    """Return the decision of each owner whose gate has decided."""
+    decided = {}
+    for path in sorted(run_dir.parent.glob(f"{run_dir.name}.*/gate.json")):
+        with suppress(UserError, OSError):
+            gate = read_gate(path.parent)
+            owner = path.parent.name.removeprefix(f"{run_dir.name}.")
+            decided[owner] = Decision(gate["promoted"], tuple(gate["reasons"]), path.parent.name)
+    return decided
+
+
+def _read(path: Path) -> Any:
+    """Return a JSON file's content, None where it is not there yet."""
+    try:
+        return files.read_json(path) if path.exists() else None
+    except UserError:
+        return None
