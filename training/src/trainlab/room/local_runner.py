@@ -1,5 +1,6 @@
 """A round's job on this machine: `trainlab run` in processes of its own, which a killed room finds again."""
 
+import contextlib
 import json
 import os
 import signal
@@ -90,13 +91,10 @@ class LocalRunner:
 
     def _alive(self, job: Mapping[str, Any]) -> bool:
         """Whether the job's launcher runs; its pid may be somebody else's by now."""
-        with_pid = Path(f"/proc/{job['pid']}")
-        try:
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(int(job["pid"]), os.WNOHANG)  # of a child that ended nothing is left
-        except (ChildProcessError, OverflowError):
-            pass
         try:
-            return str(job["run"]).encode() in (with_pid / "cmdline").read_bytes().split(b"\0")
+            return str(job["run"]).encode() in Path(f"/proc/{job['pid']}/cmdline").read_bytes().split(b"\0")
         except OSError:
             return False
 
