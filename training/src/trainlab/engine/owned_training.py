@@ -24,8 +24,8 @@ from trainlab.engine.owned_lora import OwnedLora
 from trainlab.engine.stopping import Stop, Stopped
 from trainlab.progress import Eta, Numbers, Progress
 
-ROWS_AT_ONCE = 32
-"""Rows of one pass forward and back: what it holds in memory, as gradients add up over a step."""
+ROWS_AT_ONCE = {"cpu": 32, "cuda": 512}
+"""Device -> rows of one pass forward and back: what it holds in memory, as gradients add up over a step."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class OwnedTrainer:
     ) -> None:
         self._model, self._pad, self._phase, self._adapters, self._own = model, pad, phase, adapters, rows
         self._cache: ActivationCache | None = None
+        self._at_once = ROWS_AT_ONCE[model.device.type]
         self._base: dict[tuple[int, ...], torch.Tensor] = {}
         train = phase.train
         own = train.epochs * max((len(passed) for own in rows for passed in own), default=0) / train.batch_size
@@ -77,10 +78,10 @@ class OwnedTrainer:
             self._cache = ActivationCache(self._model, layers, self._pad)
             texts = sorted({ids for part in dist.gather(list(unique)) for ids in part})
             with progress.step(f"running the frozen layers once over {len(texts)} texts"):
-                self._cache.fill(map(list, texts), ROWS_AT_ONCE, _no_autocast, progress.status)
+                self._cache.fill(map(list, texts), self._at_once, _no_autocast, progress.status)
         kept = sorted((row for row in unique.values() if row.kept), key=lambda row: len(row.ids))
         head = self._model.get_output_embeddings()
-        for part in _parts(kept, ROWS_AT_ONCE):
+        for part in _parts(kept, self._at_once):
             states: list[torch.Tensor] = []
             hook = head.register_forward_hook(lambda _, args, logits, into=states: into.append(args[0]))
             with torch.no_grad(), self._adapters.rows(None):
@@ -150,7 +151,7 @@ class OwnedTrainer:
             counts[row.owner] += weights[row.kept] * row.answer
         losses = torch.zeros(len(self._own))
         self._optimizer.zero_grad()
-        for part in _parts(sorted(batch, key=lambda row: len(row.ids)), ROWS_AT_ONCE):
+        for part in _parts(sorted(batch, key=lambda row: len(row.ids)), self._at_once):
             with self._adapters.rows([row.owner for row in part]):
                 logits = self._logits(part).float()
             owners = torch.tensor([row.owner for row in part for _ in range(row.answer)])
