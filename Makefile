@@ -230,7 +230,7 @@ test-engines: venv-dev ##+ the vLLM of OpenShift AI's releases, on CPU, answers 
 	$(GOES_ON) -m tier training/tests/models/test_vllm.py
 
 # those beside the lock's that meta/runtime.yml allows
-ANSIBLE_CORES = 2.17.14 2.18.19 2.20.10
+ANSIBLE_CORES = 2.18.19 2.20.10 2.21.5
 
 test-ansible: binaries venv-dev ##+ plugins, playbooks and sanity with the other releases of ansible-core that the collection allows
 	$(BIN)/python tests/ansible_range.py $(ANSIBLE_CORES)

@@ -1,7 +1,7 @@
 """Runs the tests of plugins and playbooks, and `ansible-test sanity` on what is released, with other releases of ansible-core than
 that of the lock: all that meta/runtime.yml allows.
 
-    python tests/ansible_range.py 2.17.14 2.18.19 2.20.10 [-- PYTEST_ARGUMENT ...]
+    python tests/ansible_range.py 2.18.19 2.20.10 2.21.5 [-- PYTEST_ARGUMENT ...]
 
 With arguments of pytest there is no sanity; without, the release of the lock has it, too.
 
@@ -24,9 +24,9 @@ from ansible.release import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ["tests/plugins"]
-MIN_PYTHON = {"2.20": (3, 12)}
+MIN_PYTHON = {"2.20": (3, 12), "2.21": (3, 12)}
 """Releases that need a newer Python than Debian 12 has."""
-RESOLVELIB = "resolvelib==1.0.1"  # the newest that ansible-galaxy of 2.17 and 2.18 takes; 2.20 takes the lock's
+RESOLVELIB = "resolvelib==1.0.1"  # the newest that ansible-galaxy of 2.18 takes; 2.20 and 2.21 take the lock's
 
 
 def environment(core: str) -> Path:
@@ -75,7 +75,7 @@ words = [one for one in sys.argv[1:] if not one.startswith("--no-")]  # of get-p
 raise SystemExit(subprocess.call([{program!r}, "-m", "pip", "--python", sys.executable, "install", *words]))
 """
 """Stands in for the script with which ansible-test fetches the pip of its environments, and which it takes from its cache."""
-PIPS = ("23_1_2", "24_2", "25_2")  # those of 2.17, 2.18 and 2.20
+PIPS = ("24_2", "25_2")  # those of 2.18, and of 2.20 and 2.21
 
 
 def sanity(python: Path) -> int:

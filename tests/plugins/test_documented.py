@@ -40,7 +40,7 @@ def run(name: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *
     task.args = arguments
     connection = connection_loader.get("ansible.builtin.local", PlayContext())
     action = plugin(task, connection, PlayContext(), DataLoader(), Templar(DataLoader()), None)
-    action._load_name = name  # as Ansible's loader sets it, by which messages of 2.17 and 2.18 call the plugin
+    action._load_name = name  # as Ansible's loader sets it, by which messages of 2.18 call the plugin
     with pytest.raises(Taken) as taken:
         action.run(task_vars=variables)
     (found,) = taken.value.args
