@@ -38,7 +38,7 @@ def plan(overlay: str, sizes: dict[str, int]) -> dict[str, Any]:
 
 def value(overlays: list[str], key: str) -> str:
     """Return what the phase of the first overlay whose phase has the key says; "" for what is no key."""
-    only, _, key = key.rpartition(" ")
+    only, key = key.rsplit(" ", 1) if " phase." in key else ("", key)
     for overlay in [each for each in overlays if each.endswith(only)] if key.startswith("phase.") else ():
         phase = load_values(paths(overlay)[:1], {}).phase.model_dump(mode="json")
         with contextlib.suppress(KeyError, TypeError):
