@@ -63,7 +63,7 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
     from trainlab.room.engine import Engines
     from trainlab.room.settings import Room, shown
 
-    for option, value, most in (("--seats", args.seats, 99), ("--at-once", args.at_once, 1000)):
+    for option, value, most in (("--seats", args.seats, 400), ("--at-once", args.at_once, 1000)):
         if not 1 <= value <= most:
             raise UserError(f"{option} {value}: must be 1 to {most}")
     if runner is not None and args.cards is None:
