@@ -179,7 +179,7 @@ test-api: binaries venv-dev ## what `make test` leaves out of the tests on real 
 
 # npm checks the packages against the lock's hashes and runs none of their scripts; no page needs Node.
 ROOM = training/src/trainlab/room/static
-room-static: venv ##+ the scripts of others that the room's pages run, as their lock names them, copied there; needs npm
+room-static: ##+ the scripts of others that the room's pages run, as their lock names them, copied there; needs npm
 	@folder=$$(mktemp -d) && cp $(ROOM)/package.json $(ROOM)/package-lock.json $$folder && \
 	(cd $$folder && npm ci --silent --ignore-scripts --no-audit --no-fund) && cd $(ROOM) && \
 	sed -nE 's/^    "([^"]+\.(js|css))": "([^"]+)".*/\1 \3/p' package.json | while read -r name source; do \

@@ -160,10 +160,13 @@ def test_the_board_turns_green(tmp_path: Path, browser: Any) -> None:
     with opened(tmp_path, runner) as (address, room, _):
         boss = presenter(address, room)
         boss.post("/presenter/do/open")
-        for n in range(6):
+        for n in range(34):
+            room.rounds.claim(f"d{n}", f"Visitor {n}")
+            room.rounds.fill(f"d{n}", "key", {"place": f"under pot {n}"})
+        for n in range(34, 40):
             Phone(address).join(f"Visitor {n}").fill("the donkey", f"Pet {n}")
-        show(browser, f"{address}/board", SCREEN)
-        browser.wait("document.querySelectorAll('.tile').length == 6")
+        show(browser, f"{address}/board", (1280, 720))
+        browser.wait("document.querySelectorAll('.tile').length == 40")
         boss.post("/presenter/do/close")
         until(lambda: room.rounds.round.run)
         runner.steps = 20
@@ -171,7 +174,11 @@ def test_the_board_turns_green(tmp_path: Path, browser: Any) -> None:
         until(lambda: room.rounds.round.status.state == "done")
         assert browser.value("document.querySelectorAll('.tile.passed').length") == 0
         boss.post("/presenter/do/reveal")
-        browser.wait("document.querySelectorAll('.tile.passed').length == 6")
+        browser.wait("document.querySelectorAll('.tile.passed').length == 40")
+        lowest = (
+            "Math.max(...[...document.querySelectorAll('.tile')].map((tile) => tile.getBoundingClientRect().bottom))"
+        )
+        assert browser.value(lowest) <= 720  # all of them at once
         is_sound(browser)
 
 

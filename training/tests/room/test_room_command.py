@@ -65,7 +65,7 @@ def test_a_visitors_browser_is_known_after_kill_9_and_sigterm_ends_it(tmp_path: 
     ("options", "said"),
     [
         (["--engine", "localhost:8080"], "--engine localhost:8080: write it as"),
-        (["--seats", "0"], "--seats 0: must be 1 to 99"),
+        (["--seats", "0"], "--seats 0: must be 1 to 400"),
         (["--address", "example.com"], "--address example.com: write it as"),
         (["--cards", "{tmp}/none"], "no *.yaml there"),
         (["--key-file", "{tmp}/none"], "No such file"),

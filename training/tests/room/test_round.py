@@ -77,10 +77,11 @@ def test_a_killed_room_goes_on_where_it_was(tmp_path: Path, state: str) -> None:
 
 
 def test_a_room_killed_after_the_start_does_not_start_again(tmp_path: Path) -> None:
-    runner = ScriptedRunner(steps=3)
+    runner = ScriptedRunner()
     room = room_in(tmp_path, "locked", runner)
     with listening(create_app(room)):
         until(lambda: room.rounds.round.run)
+    runner.steps = 3
     again = make_room(tmp_path, "http://127.0.0.1:9", runner)
     with listening(create_app(again)):
         until(lambda: again.rounds.round.status.state == "done")

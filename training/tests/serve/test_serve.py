@@ -1,5 +1,6 @@
 """serve: the official client against a real server with tiny models; errors, limits, sharing, adapters, signals."""
 
+import asyncio
 import functools
 import json
 import os
@@ -560,3 +561,18 @@ def test_process_ends_well_on_sigterm_and_names_a_taken_port(
     finally:
         server.kill()
     assert server.returncode == 0 and "serving base, tuned, adapter" in out
+
+
+def test_the_room_asks_its_models(url: str) -> None:
+    """What a room's scripted engine does in its tests is what this server does: pieces, then an end with the tokens."""
+    from trainlab.room.engine import Engines, Piece
+
+    async def ask() -> dict[str, list[Piece]]:
+        room = Engines([url], max_tokens=4)
+        return {side.label: [piece async for piece in room.ask(side, "Is it?")] for side in await room.sides()}
+
+    said = asyncio.run(ask())
+    assert list(said)[:2] == ["base", "tuned"]
+    for pieces in said.values():
+        assert pieces[-1].ended and not pieces[-1].error and 1 <= pieces[-1].tokens <= 4
+        assert not any(piece.ended for piece in pieces[:-1])

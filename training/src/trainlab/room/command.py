@@ -10,7 +10,6 @@ from trainlab import files
 from trainlab.errors import UserError
 from trainlab.room import cards, keys
 from trainlab.room.interface import Runner
-from trainlab.room.local_runner import LocalRunner
 from trainlab.room.rounds import Rounds
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
     from trainlab.room.engine import Engines
     from trainlab.room.settings import Room, shown
 
-    for option, value, most in (("--seats", args.seats, 99), ("--at-once", args.at_once, 1000)):
+    for option, value, most in (("--seats", args.seats, 400), ("--at-once", args.at_once, 1000)):
         if not 1 <= value <= most:
             raise UserError(f"{option} {value}: must be 1 to {most}")
     if runner is not None and args.cards is None:
@@ -105,6 +104,8 @@ def from_args(args: argparse.Namespace, runner: Runner | None = None) -> int:
     if runner is None and args.job:
         if args.models is None or args.runs is None:
             raise UserError("--job: needs --models and --runs, the folders of base models and of run directories")
+        from trainlab.room.local_runner import LocalRunner  # reads runs with the training stack
+
         runner = LocalRunner(args.job, args.models, args.runs, args.state)
     room = room_of(args, runner)
     address = room.address or f"http://localhost:{args.port}"

@@ -20,9 +20,11 @@
     const axis = { stroke: soft, grid: { show: false }, ticks: { show: false }, size: 36 };
     const series = owners.map((owner, n) => ({ stroke: `hsl(${(n * 360) / owners.length} 65% 50%)`, width: 1.5, spanGaps: true, points: { show: false } }));
     plot = new uPlot({
-      width: place.clientWidth, height: Math.round(place.clientWidth * 0.6), legend: { show: false }, cursor: { show: false },
+      ...size(), legend: { show: false }, cursor: { show: false },
       scales: { x: { time: false } }, axes: [axis, { ...axis }], series: [{}, ...series],
     }, data, place);
   };
+  const size = () => ({ width: place.clientWidth, height: Math.round(place.clientWidth * 0.6) });
+  addEventListener("resize", () => plot?.setSize(size()));
   document.getElementById("board").addEventListener("curves", (event) => draw(JSON.parse(event.detail.data)));
 }
