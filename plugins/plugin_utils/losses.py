@@ -43,9 +43,10 @@ SHOWN = 3
 class Losses:
     """Collects what people would lose: objects of kinds that go, workbenches and volumes in namespaces that go.
 
-    `groups` are the API groups that go, `administrators` the kinds of which an object of ours is theirs once they edited it. Not theirs is what an operator made for itself: what the role's table lists as leftovers, what
-    has the label of OpenShift AI's components, and what an object owns that goes anyway. Source: rhods-operator,
-    pkg/metadata/labels/types.go (part-of) and internal/controller/dscinitialization (Auth has no owner).
+    `groups` are the API groups that go, `administrators` the kinds of which an object of ours is theirs once they edited it. Not
+    theirs is what an operator made for itself: what the role's table lists as leftovers, what has the label of OpenShift AI's
+    components, and what an object owns that goes anyway. Source: rhods-operator, pkg/metadata/labels/types.go (part-of) and
+    internal/controller/dscinitialization (Auth has no owner).
     """
 
     groups: set[str]
@@ -97,7 +98,7 @@ class Losses:
 
 
 def left_in(api: PlatformApi, namespace: str) -> Losses:
-    """Return what is in a namespace of people's and of releases; what this user may not list counts as an object `unknown`.
+    """Return what is in a namespace of people's and of releases; what this user may not list of Kubernetes' own kinds counts as `unknown`.
 
     Not counted is what controllers put into every namespace, and what carries our owner label, as workspace.yml makes it.
     """
@@ -111,6 +112,8 @@ def left_in(api: PlatformApi, namespace: str) -> Losses:
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
+            if kind not in SETTINGS and kind["apiVersion"] != "v1":
+                continue  # who may not list an operator's kind has not created any of it
             found = [{"metadata": {"name": "unknown, as this user may not list them", "uid": kind["kind"]}}]
         things += [_release(thing) | typed for thing in found if not _made(thing, kind["kind"])]
     losses.add({}, set(), things)

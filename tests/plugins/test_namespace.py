@@ -89,3 +89,13 @@ def test_of_a_suspended_job_its_pods_need_no_other_word_and_others_keep_the_name
         False,
         False,
     ]
+
+
+def test_kinds_that_this_user_may_not_list(cluster: Any) -> None:
+    """Secrets may be anybody's; jobs of an operator are not theirs, or they could list them."""
+    for group, kinds in KINDS.items():
+        cluster.objects[group] = {"resources": [{"name": n, "kind": k, "namespaced": True} for k, n in kinds.items()]}
+    cluster.objects["/apis/kubeflow.org/v1/namespaces/lab/pytorchjobs"] = 403
+    cluster.objects[f"{SPACE}/secrets"] = 403
+    said = left_in(PlatformApi(str(cluster.kubeconfig)), "lab").sentence("oc", "lab")
+    assert said.startswith("1 Secret (unknown, as this user may not list them)") and "PyTorchJob" not in said
