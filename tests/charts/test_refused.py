@@ -20,7 +20,7 @@ SCHEMA = json_schema()["definitions"]["phase"]
 OF_RECIPE = {
     yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)["phase"]["recipe"]: path.stem
     for path in sorted(VALUES.glob("*.yaml"))
-}
+} | {"adapters": "room/adapters"}
 """A phase of each recipe."""
 SET = f"source: 'hf:own/set@{'0' * 40}'"
 HUB = f"phase: {{data: {{{SET}, hub: {{accept_license: true, columns: {{%s}}}}}}}}"

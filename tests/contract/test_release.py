@@ -12,8 +12,8 @@ from jinja2 import Environment
 from trainlab.config.methods import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-DEFAULTS = "roles/phase/defaults/main.yml"
-RULE = yaml.safe_load((ROOT / DEFAULTS).read_text(encoding="utf-8"))["trainlab_release"]
+VARS = "roles/phase/vars/main.yml"
+RULE = yaml.safe_load((ROOT / VARS).read_text(encoding="utf-8"))["__phase_own_release"]
 
 
 def release(phase: str) -> str:
@@ -34,4 +34,4 @@ def test_a_phase_names_its_release_and_stages_share_one() -> None:
 def test_the_rule_is_written_down_once() -> None:
     rule = "|".join(STAGES)
     found = subprocess.run(["git", "grep", "-lF", rule], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert set(found.split()) == {DEFAULTS, "roles/phase/meta/argument_specs.yml"}
+    assert set(found.split()) == {VARS}

@@ -76,7 +76,8 @@ def test_a_teardown_gets_past_its_first_module(cluster: Any, tmp_path: Path) -> 
     command = [program, "-i", str(tmp_path / "hosts.json"), "--check", "playbooks/teardown.yml"]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120)
     assert "Failed to import" not in done.stdout + done.stderr
-    assert ("GET", "/apis") in [(method, path.partition("?")[0]) for method, path in cluster.asked], done.stdout
+    asked = [path.partition("?")[0] for _, path in cluster.asked]
+    assert any(path.startswith("/api/v1/namespaces/") for path in asked), done.stdout
 
 
 def test_every_role_with_such_a_module_depends_on_the_role_that_says_so() -> None:

@@ -39,6 +39,6 @@ def test_write_changes_nothing_the_second_time(tmp_path: Path) -> None:
     assert schema.write(tmp_path) == []
     table = (tmp_path / "VALUES.md").read_text()
     assert (
-        "| `phase.train.batch_size` | all | integer >= 1, <= 4096 | `8` |" in table
+        "| `phase.evaluate.batch_size` | all | integer >= 1, <= 1024 | `8` |" in table
         and "`site.storage.runs.size`" in table
     )

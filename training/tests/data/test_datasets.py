@@ -15,7 +15,9 @@ from trainlab.config.loading import load_values
 from trainlab.data import corpus
 from trainlab.models import fetch
 
-PHASES = {load_values([path]).phase.recipe: path.stem for path in sorted(VALUES.glob("*.yaml"))}
+PHASES = {
+    load_values([path]).phase.recipe: path for path in (*VALUES.glob("*.yaml"), VALUES / "room" / "adapters.yaml")
+}
 """A phase of each recipe."""
 
 
@@ -23,7 +25,7 @@ def phase_of(recipe: str, tmp_path: Path) -> Phase:
     """Return the phase of a recipe with data from a folder of the volume."""
     overlay = tmp_path / "own.yaml"
     overlay.write_text("phase: {data: {source: 'pvc:own/set'}}", encoding="utf-8")
-    return load_values([ROOT / "values" / f"{PHASES[recipe]}.yaml", overlay]).phase
+    return load_values([PHASES[recipe], overlay]).phase
 
 
 def test_every_recipe_has_a_phase() -> None:

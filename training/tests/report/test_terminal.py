@@ -10,7 +10,8 @@ from trainlab.evaluation import tasks
 from trainlab.report import terminal
 
 VALUES = Path(__file__).resolve().parents[3] / "values"
-PHASES = {path.stem: load_values([path]).phase for path in sorted(VALUES.glob("*.yaml"))}
+FILES = (*sorted(VALUES.glob("*.yaml")), VALUES / "room" / "adapters.yaml")
+PHASES = {path.stem: load_values([path]).phase for path in FILES}
 DECISION = {"promoted", "verdict", "metric", "gain", "reasons", "conditions", "thresholds", "time"}
 ITEM = {  # every key that a recipe's gate compares
     **{
@@ -39,7 +40,13 @@ def scored(changed: dict[str, Any]) -> dict[str, Any]:
     one = {"value": 0.25 + len(changed) / 100, "stderr": 0.01, "higher_is_better": True, "values": None}
     task = {"items": 9, "of": 9, "few_shot": 0, "version": 1, "cut": 0, "metrics": {"acc,none": one}}
     items = [
-        {"id": f"r{number}", "kind": "taught" if number % 2 == 0 else "never_taught", **ITEM, **changed}
+        {
+            "id": f"r{number}",
+            "group": f"r{number}",
+            "kind": "taught" if number % 2 == 0 else "never_taught",
+            **ITEM,
+            **changed,
+        }
         for number in range(12)
     ]
     return {"items": items, "tasks": {"results": {"arc_easy": task}}}
