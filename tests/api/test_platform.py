@@ -402,10 +402,10 @@ def test_from_a_release_and_a_channel_to_the_next(cluster: Cluster, tmp_path: Pa
 
     gates = {"namespace": "redhat-ods-operator", "labels": {"platform.opendatahub.io/upgrade-gate": "true"}}
     gate = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gates-of-somebody"} | gates}
-    cluster.client.apply(gate | {"data": {"ack-3.5.0-storage": "models move"}}, manager="somebody")
+    cluster.client.apply(gate | {"data": {"ack-3.5.1-storage": "models move"}}, manager="somebody")
     newest = both | {"trainlab_platform_release": "3.5"}
     error = cluster.playbook("platform", **newest, platform_grace=3).error
-    assert "has failed" in error and "Upgrade gates not acknowledged: ack-3.5.0-storage" in error
+    assert "has failed" in error and "Upgrade gates not acknowledged: ack-3.5.1-storage" in error
     assert release(cluster)[0] == "Not Ready"
     (told,) = re.findall(r"`(oc [^`]* edit configmap odh-upgrade-acks)`", error)
     assert told.endswith(documented("edit configmap").removeprefix("oc "))
@@ -413,7 +413,7 @@ def test_from_a_release_and_a_channel_to_the_next(cluster: Cluster, tmp_path: Pa
         told, tmp_path, cluster.server.kubeconfig, environment={"EDITOR": "sed -i 's/: models move/: \"true\"/'"}
     )
     assert cluster.playbook("platform", **newest).code == 0
-    assert release(cluster) == ("Ready", "3.5.0")
+    assert release(cluster) == ("Ready", "3.5.1")
     cluster.client.delete(gate)
     undone = cluster.playbook("platform_teardown")
     assert undone.code == 0, undone.text
