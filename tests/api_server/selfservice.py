@@ -24,6 +24,7 @@ ADMIN = [
     {"apiGroups": [""], "resources": ["resourcequotas", "limitranges"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [""], "resources": ["pods", "secrets", "configmaps", "persistentvolumeclaims"], "verbs": ALL},
     {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ALL},
+    {"apiGroups": ["apps", "batch"], "resources": ["deployments", "statefulsets", "jobs", "cronjobs"], "verbs": ALL},
     {"apiGroups": [RBAC], "resources": ["roles", "rolebindings"], "verbs": ALL},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ALL},
 ]
