@@ -35,7 +35,9 @@ def test_each_values_file_has_a_row() -> None:
     page = (ROOT / sizing.PAGE).read_text(encoding="utf-8")
     rows = set(re.findall(r"^\| `(values/[\w/-]+\.yaml)`", page, re.MULTILINE))
     assert rows == {
-        str(path.relative_to(ROOT)) for path in (ROOT / "values").rglob("*.yaml") if path.parent.name not in ("seeds", "room")
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "values").rglob("*.yaml")
+        if path.parent.name not in ("seeds", "room")
     }
 
 
