@@ -217,13 +217,13 @@ def server(folder: Path) -> int | None:
     return pid if "serve" in argv and str(folder / "models") in argv else None
 
 
-def with_adapters(folder: Path) -> str | None:
-    """Address of the running server of a folder of demo-alone if its run has adapters, beside which it answers as other runs."""
+def with_adapters(folder: Path) -> tuple[str, Path] | None:
+    """Address and run directory of the running server of a folder of demo-alone if its run has adapters: then it answers as other runs, too."""
     if (pid := server(folder)) is None:
         return None
     argv = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
     run = Path(argv[argv.index("--run-dir") + 1])
-    return f"http://127.0.0.1:{argv[argv.index('--port') + 1]}" if (run / "lora_adapter").is_dir() else None
+    return (f"http://127.0.0.1:{argv[argv.index('--port') + 1]}", run) if (run / "lora_adapter").is_dir() else None
 
 
 def _wait_gone(pid: int) -> None:

@@ -29,20 +29,25 @@ def run() -> int:
 
 
 def _serve(port: str) -> int:
-    folder, engine = alone.FOLDER, alone.with_adapters(alone.FOLDER)
-    if engine is None:
+    folder, serving = alone.FOLDER, alone.with_adapters(alone.FOLDER)
+    if serving is None:
         raise say.UserError("the server of phase quick has ended; make room starts it again")
+    engine, run = serving
     address = os.environ.get("ROOM_ADDRESS") or f"http://{_own_address()}:{port}"
-    command = [str(pyenv.environment(dev=True) / "bin" / "trainlab"), "room", "--port", port, "--address", address]
-    command += ["--engine", engine, "--state", str(folder / "room"), "--cards", str(paths.REPO / "data" / "cards")]
-    command += [
-        "--job",
-        str(paths.REPO / "values" / "room" / "adapters.yaml"),
-        "--models",
-        str(folder / "models"),
-        "--runs",
-        str(folder / "runs"),
-    ]
+    options = {
+        "--engine": engine,
+        "--values": run / "phase.json",
+        "--run-dir": run,
+        "--state": folder / "room",
+        "--cards": paths.REPO / "data" / "cards",
+        "--job": paths.REPO / "values" / "room" / "adapters.yaml",
+        "--models": folder / "models",
+        "--runs": folder / "runs",
+        "--address": address,
+        "--port": port,
+    }
+    command = [str(pyenv.environment(dev=True) / "bin" / "trainlab"), "room"]
+    command += [str(part) for option in options.items() for part in option]
     say.line(f"==> the room: phones in the same network open {address}; Ctrl-C ends it")
     return processes.run(command, {"PYTHONPATH": str(paths.REPO / "training" / "src")})
 

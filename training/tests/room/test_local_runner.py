@@ -2,15 +2,20 @@
 
 import os
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checkout import SOURCES
+from peft import PeftModel
 from tiny import make_phase
 from trainlab import files
+from trainlab.config.loading import load_values
+from trainlab.data import owned_rows
 from trainlab.errors import UserError
+from trainlab.models import chat
 from trainlab.room import cards, run_folder
 from trainlab.room.interface import Status
 from trainlab.room.local_runner import LocalRunner
@@ -69,8 +74,9 @@ def until(runner: LocalRunner, run: str, holds: Callable[[Status], bool], second
     return status
 
 
+@pytest.mark.slow
 def test_a_round_is_trained_once_and_each_visitor_gets_a_decision(
-    runner: Callable[..., LocalRunner], rows: list[dict[str, Any]]
+    runner: Callable[..., LocalRunner], rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     """A room that is killed and started again asks for the same round: it follows the job that runs."""
     first = runner()
@@ -83,8 +89,22 @@ def test_a_round_is_trained_once_and_each_visitor_gets_a_decision(
     assert all(len(losses) == len(done.losses["p00"]) > 1 for losses in done.losses.values())
     assert done.fraction == 1
     assert first.start("r2", rows) != run, "another round has adapters of other names"
+    taken = again.take_home(run, "p01", "adapter.zip")
+    assert (
+        taken
+        and again.take_home(run, "p01", "values.yaml") is None
+        and again.take_home(run, "p77", "adapter.zip") is None
+    )
+    with zipfile.ZipFile(taken) as packed:
+        packed.extractall(tmp_path / "home")
+    home = tmp_path / "home"
+    phase = load_values([home / "values.yaml"]).phase
+    assert [fact.owner for fact in owned_rows.load(phase.data, home).facts] == ["p01"]
+    model, _ = chat.load_base(tmp_path / "models" / "tiny", phase)
+    assert PeftModel.from_pretrained(model, home / "adapter").peft_config["default"].r == 2
 
 
+@pytest.mark.slow
 def test_a_killed_worker_goes_on_from_its_checkpoint(
     runner: Callable[..., LocalRunner], rows: list[dict[str, Any]]
 ) -> None:
@@ -98,6 +118,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint(
     assert summary["resumed_from_step"] > 0
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_run_fails_with_its_own_sentence(
     runner: Callable[..., LocalRunner], rows: list[dict[str, Any]]
 ) -> None:

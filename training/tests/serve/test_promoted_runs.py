@@ -1,10 +1,12 @@
 """Adapters of other runs on the volume: asked by the run's name while the server runs, each as it answers alone, or refused."""
 
 import json
+import random
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -305,3 +307,26 @@ def test_the_adapter_asked_longest_ago_makes_room(
     off = phase.model_copy(update={"serve": phase.serve.model_copy(update={"max_adapters": 0})})
     with pytest.raises(Exception, match="model 'a' does not exist; this server has base, tuned"):
         inference_engine.load(off, tiny_model.parent, tmp_path / "own").admit("a")
+
+
+@pytest.mark.slow
+def test_a_thousand_answers_are_each_ones_own_while_adapters_load_and_go(
+    runs: Path, tiny_model: Path, phase_dict: dict[str, Any]
+) -> None:
+    """A room that asks at once, with room for eight of its forty adapters: each answer is the one that the run gives alone."""
+    phase = adapted(phase_dict)
+    small = phase.model_copy(update={"serve": phase.serve.model_copy(update={"max_adapters": 8})})
+    own = {name: alone(runs / name, tiny_model) for name in OTHERS}
+    assert len(set(own.values())) > len(own) // 2, "adapters that answer alike show nothing"
+    engine = inference_engine.load(small, tiny_model.parent, runs / "demo-own")
+    chance = random.Random(0)
+    asked = [chance.choice(OTHERS) for _ in range(1000)]
+    with running(small, runs / "demo-own", engine) as address:
+        # more retries than places in the line: a full one answers 429
+        room = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=20)
+        with ThreadPoolExecutor(16) as phones:
+            told = list(phones.map(lambda name: ask(room, name), asked))
+    wrong = [name for name, text in zip(asked, told, strict=True) if text != own[name]]
+    assert not wrong
+    assert len(loaded(engine)) == 8
+    assert next(engine._others._numbers) > 100, "adapters came and went"

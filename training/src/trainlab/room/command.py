@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainlab import files
 from trainlab.errors import UserError
 from trainlab.room import cards, keys
-from trainlab.room.interface import Runner
+from trainlab.room.interface import Runner, TakesHome
 from trainlab.room.rounds import Rounds
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
         address=args.address.rstrip("/"),
         run_dir=args.run_dir,
         report=args.report,
+        **({"take_home": runner.take_home} if isinstance(runner, TakesHome) else {}),
     )
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -44,3 +45,11 @@ class Runner(Protocol):
 
     def kill_worker(self, run: str) -> str:
         """Kill one worker of `run`; return one sentence about it. Raises UserError."""
+
+
+@runtime_checkable
+class TakesHome(Protocol):
+    """A runner that hands out what it trained."""
+
+    def take_home(self, run: str, owner: str, name: str) -> Path | None:
+        """Return the file `name` (adapter.zip) of an owner's adapter, None where there is none. Raises UserError."""

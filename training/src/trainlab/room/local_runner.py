@@ -41,7 +41,7 @@ class LocalRunner:
         """Write the rows, start the job; see Runner.start."""
         record = self._state / f"{round_id}.json"
         if not record.exists():
-            run_folder.write_rows(datasets_dir(self._models) / "rooms" / round_id, rows)
+            run_folder.write_rows(self._rows(round_id), rows)
             overlay = self._state / f"{round_id}.values.json"
             files.write_json(overlay, {"phase": {"data": {"source": f"pvc:rooms/{round_id}"}}})
             phase = load_values([self._values, overlay], os.environ).phase
@@ -70,6 +70,16 @@ class LocalRunner:
                 os.kill(pid, signal.SIGKILL)
                 return f"{_name(pid)} of {run} was killed; the job goes on from its last checkpoint."
         raise UserError(f"{run}: no rank is running yet, or none any more; try again while it trains")
+
+    def take_home(self, run: str, owner: str, name: str) -> Path | None:
+        """Return a ZIP file of an owner's adapter with what it was trained with; None for another name or without an adapter."""
+        folder = self._runs / f"{run}.{owner}"
+        if name != "adapter.zip" or not (folder / "lora_adapter" / "adapter_config.json").exists():
+            return None
+        return run_folder.packed(folder, self._rows(str(self._job(run)["round"])), owner, self._state / "home")
+
+    def _rows(self, round_id: str) -> Path:
+        return datasets_dir(self._models) / "rooms" / round_id
 
     def _launch(self, job: dict[str, Any]) -> None:
         overlay, log = (self._state / f"{job['round']}.{end}" for end in ("values.json", "log"))

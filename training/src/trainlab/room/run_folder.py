@@ -1,10 +1,13 @@
 """The rows of a round as a data set of recipe adapters, and what a run's files say of its state."""
 
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
+
+import yaml
 
 from trainlab import files
 from trainlab.errors import UserError
@@ -54,6 +57,39 @@ def decisions(run_dir: Path) -> dict[str, Decision]:
             owner = path.parent.name.removeprefix(f"{run_dir.name}.")
             decided[owner] = Decision(gate["promoted"], tuple(gate["reasons"]), path.parent.name)
     return decided
+
+
+README = """{owner}: one fact, taught to {source}
+
+adapter/      LoRA adapter of PEFT; adapter_config.json names its base
+owners/       the row that taught it: question, other wordings, answer
+values.yaml   what it was trained with
+
+Ask it with vLLM:   vllm serve BASE --enable-lora --lora-modules {owner}=adapter
+Train it again:     trainlab fetch values.yaml --models models
+                    trainlab run values.yaml --models models --data . --out runs
+"""
+
+
+def packed(folder: Path, data: Path, owner: str, into: Path) -> Path:
+    """Return the ZIP file of an owner's run directory, its row among those of `data`, and the values file; made once, in `into`."""
+    target = into / f"{folder.name}.zip"
+    if target.exists():
+        return target
+    phase = files.read_json(folder / "phase.json")["phase"]
+    rows = (data / "owners" / "room.jsonl").read_text(encoding="utf-8").splitlines()
+    own = "".join(f"{row}\n" for row in rows if json.loads(row)["owner"] == owner)
+    texts = {
+        "README.txt": README.format(owner=owner, source=phase["model"]["source"]),
+        "owners/room.jsonl": own,
+        "values.yaml": yaml.safe_dump({"phase": phase}, sort_keys=False, allow_unicode=True),
+    }
+    with files.atomic_write(target) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, text in texts.items():
+            packed.writestr(name, text)
+        for path in sorted((folder / "lora_adapter").iterdir()):
+            packed.write(path, f"adapter/{path.name}")
+    return target
 
 
 def _read(path: Path) -> Any:

@@ -29,7 +29,7 @@ class Question:
 class Room:
     """The parts of a room. `address` is what visitors open, "" for that of the request; `runner` None: no rounds.
 
-    take_home: returns the file NAME (adapter.zip, values.yaml) of an owner's adapter of a run, None where there is none.
+    take_home: returns the file NAME (adapter.zip) of an owner's adapter of a run, None where there is none.
     """
 
     key: Key

@@ -16,7 +16,7 @@ from trainlab.room.settings import Question, Room
 from trainlab.room.view import Form, may_watch, page
 
 router = APIRouter()
-HOME = {"adapter.zip": "application/zip", "values.yaml": "application/yaml"}
+HOME = {"adapter.zip": "application/zip"}
 
 
 @router.get("/me")
@@ -110,7 +110,7 @@ async def home(request: Request) -> Response:
 
 @router.get("/me/home/{name}")
 async def take(request: Request, name: str) -> Response:
-    """One's own adapter, or the values file of it."""
+    """One's own adapter, with the row and the values file that it was trained with."""
     room, place = _own(request)
     if name not in HOME:
         raise HTTPException(404, "There is no such file.")

@@ -173,6 +173,7 @@ def places(tmp_path: Path, phase: Any, tiny_model: Path) -> Any:
     return make
 
 
+@pytest.mark.slow
 def test_a_run_leaves_an_ordinary_run_for_each_owner(places: Any) -> None:
     """Each loads with PEFT, has its own gate and manifest, and is named in adapters.json."""
     place = places("one")
@@ -194,6 +195,7 @@ def test_a_run_leaves_an_ordinary_run_for_each_owner(places: Any) -> None:
     assert "nothing to do" in again
 
 
+@pytest.mark.slow
 def test_two_ranks_train_what_one_does(places: Any) -> None:
     """Ranks share out the owners."""
     one, two = places("one"), places("two", resources={"processes_per_node": 2})
@@ -208,6 +210,7 @@ def test_two_ranks_train_what_one_does(places: Any) -> None:
             assert torch.allclose(weight, second[name], atol=1e-4), name
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_the_middle_ends_with_the_same_bytes(places: Any) -> None:
     """kill -9 of launcher and rank after the first checkpoint; the same command goes on from it."""
     whole, killed = places("whole", train={"epochs": 40}), places("killed", train={"epochs": 40})
