@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, tuple[str, int, str]] = {
     "fetch": ("fetch values/quick.yaml --models models", 2, "trainlab fetch needs the training stack"),
     "prepare": ("prepare README.md --out x --tokenizer y", 2, "trainlab prepare needs the training stack"),
     "run": ("run values/quick.yaml --models models", 2, "trainlab run needs the training stack"),
+    "room": ("room --engine http://127.0.0.1:1 --state room", 2, "trainlab room needs"),
     "serve": ("serve values/quick.yaml --models models --run-dir x", 2, "trainlab serve needs the training stack"),
 }
 """Each command of trainlab: with arguments, its exit code there, and a part of what it prints."""

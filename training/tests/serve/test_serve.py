@@ -366,8 +366,8 @@ def test_the_server_answers_while_a_long_prompt_is_read(
             health.get(f"{url}/health")
             slowest = max(slowest, time.monotonic() - asked)
     assert reply.result().json()["error"]["code"] == "context_length_exceeded"
-    # 0.2 s on a machine that has nothing else to do; read in the event loop, the text would hold one of them all the time
-    assert slowest < max(0.2, (time.monotonic() - began) / 4)
+    # read in the event loop, the text would hold one of them nearly all the time; a busy machine holds one of them for a part of it
+    assert slowest < max(0.2, (time.monotonic() - began) * 0.7)
 
 
 def test_a_line_with_places_and_only_past_it_a_refusal(
