@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -85,6 +86,7 @@ class Room:
 @pytest.fixture(scope="module")
 def room() -> Iterator[Room]:
     """A room with a model trained by phase quick; afterwards nothing of it runs."""
+    shutil.rmtree(machine.HOME / f"alone-{machine.CLUSTER}" / "room", ignore_errors=True)  # of an earlier run
     opened = Room(str(free_port()))
     yield opened
     if opened.process.poll() is None:
