@@ -1,5 +1,6 @@
 """The room in Chromium, as people meet it: by keyboard, on a phone and on a big screen, light and dark; skipped without Chromium."""
 
+import asyncio
 import importlib.util
 import json
 import shutil
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 from room_parts import Engine, Phone, ScriptedRunner, opened, presenter, until
+from trainlab.room import app as room_app
 
 pytestmark = pytest.mark.slow
 PROGRAM = next(
@@ -72,6 +74,25 @@ def is_sound(browser: Any) -> None:
     """Fail for what the page's policy refused, for errors, and for what is wider than the window."""
     assert browser.value("JSON.stringify(faults)") == "[]"
     assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_page_follows_although_a_script_comes_late(
+    tmp_path: Path, browser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow phone has htmx before its extension; what starts without it never hears of the round."""
+    static = room_app._static
+
+    async def late(name: str) -> Any:
+        await asyncio.sleep(0.5 * (name == "hx-sse.min.js"))
+        return await static(name)
+
+    monkeypatch.setattr(room_app, "_static", late)
+    with opened(tmp_path, ScriptedRunner()) as (address, room, _):
+        boss = presenter(address, room)
+        show(browser, f"{address}/board", SCREEN)
+        boss.post("/presenter/do/open")
+        Phone(address).join("Ada")
+        browser.wait("document.body.innerText.includes('Ada')")
 
 
 def test_a_visitor_plays_a_round_by_keyboard(tmp_path: Path, browser: Any) -> None:
