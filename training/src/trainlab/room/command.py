@@ -53,12 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8080, help="port to listen on (default %(default)s)")
 
 
-def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
-    """Return the room that the options describe. Raises UserError."""
+def _check_packages() -> None:
     if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
         raise UserError(
-            f"trainlab room needs {', '.join(missing)}, which this environment lacks: pip install 'trainlab[room]'"
+            f"trainlab room needs {', '.join(missing)}, which this environment lacks; run `make venv-dev` in the checkout, or pip install 'trainlab[room]'"
         )
+
+
+def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
+    """Return the room that the options describe. Raises UserError."""
+    _check_packages()
     from trainlab.room.engine import Engines
     from trainlab.room.settings import Room, shown
 
@@ -98,6 +102,7 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
 
 def from_args(args: argparse.Namespace, runner: Runner | None = None) -> int:
     """Serve the room until it is ended; return 0. Raises UserError."""
+    _check_packages()
     import uvicorn
 
     from trainlab.room.app import create_app
