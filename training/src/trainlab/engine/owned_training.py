@@ -96,10 +96,8 @@ class OwnedTrainer:
         Rank 0 writes training_history.json after each step, of all ranks: [{step, learning_rate, loss, owners: {name: loss}}].
         """
         folder = run_dir / "checkpoints"
-        train, order = (
-            self._phase.train,
-            [self.order(name, own) for name, own in zip(names, self._own, strict=True)],
-        )
+        train = self._phase.train
+        order = [self.order(name, own) for name, own in zip(names, self._own, strict=True)]
         first = self._resume(folder, names, progress)
         saved = {math.ceil((number + 1) * self.steps / train.checkpoints) for number in range(train.checkpoints - 1)}
         eta, began, tokens = Eta(first), time.monotonic(), 0

@@ -89,7 +89,8 @@ def train(run: Run) -> tuple[Scores, Scores]:
     model, tokenizer = language.load_base(run)
     rows = owned_rows.load(phase.data, run.data_dir)
     run.memory.mark("load")
-    before = scored_base(run, model, tokenizer, asked(rows, phase))
+    items = asked(rows, phase)
+    before = scored_base(run, model, tokenizer, items)
     mine = rows.owners[dist.rank() :: dist.world_size()]
     encoded = encode(run, model, tokenizer, rows, mine)
     adapters = OwnedLora(model, phase, mine)
@@ -99,12 +100,12 @@ def train(run: Run) -> tuple[Scores, Scores]:
         first = trainer.fit(run.run_dir, mine, run.progress)
     if dist.is_main():
         files.write_json(run.run_dir / "training_summary.json", summarize(run, trainer, first))
-    after = scored_adapters(run, model, tokenizer, adapters, asked(rows, phase))
+    after = scored_adapters(run, model, tokenizer, adapters, items)
     with run.progress.step(f"writing {len(mine)} adapters"):
         decided = {owner: write_owner(run, owner, before, after, adapters) for owner in mine}
     every = {owner: decision for part in dist.gather(decided) for owner, decision in part.items()}
     if dist.is_main():
-        write_scores(run, before, after, {owner: every[owner] for owner in rows.owners})
+        write_scores(run, after, {owner: every[owner] for owner in rows.owners})
     dist.barrier()
     run.memory.mark("score")
     return before, after
@@ -118,12 +119,13 @@ def rescore(run: Run) -> None:
 
     model, tokenizer = language.load_base(run)
     rows = owned_rows.load(run.phase.data, run.data_dir)
-    before = scored_base(run, model, tokenizer, asked(rows, run.phase), again=True)
+    items = asked(rows, run.phase)
+    before = scored_base(run, model, tokenizer, items, again=True)
     adapters = OwnedLora(model, run.phase, rows.owners)
     for owner in rows.owners:
         adapters.load(owner, load_file(owner_dir(run, owner) / "lora_adapter" / "adapter_model.safetensors"))
-    after = scored_adapters(run, model, tokenizer, adapters, asked(rows, run.phase))
-    write_scores(run, before, after, {owner: write_owner(run, owner, before, after) for owner in rows.owners})
+    after = scored_adapters(run, model, tokenizer, adapters, items)
+    write_scores(run, after, {owner: write_owner(run, owner, before, after) for owner in rows.owners})
 
 
 def scored_base(
@@ -278,9 +280,8 @@ def write_owner(
     return {"run": folder.name, **shown}
 
 
-def write_scores(run: Run, before: Scores, after: Scores, decided: Mapping[str, Any]) -> None:
-    """Write the run's own scores and adapters.json, the last."""
-    files.write_json(run.run_dir / "eval_before.json", before)
+def write_scores(run: Run, after: Scores, decided: Mapping[str, Any]) -> None:
+    """Write the scores of all adapters and adapters.json, the last; those of the base are there (scored_base)."""
     files.write_json(run.run_dir / "eval_after.json", after)
     files.write_json(run.run_dir / ADAPTERS, decided)
 

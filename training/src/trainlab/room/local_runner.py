@@ -18,6 +18,7 @@ from trainlab.errors import UserError
 from trainlab.models.fetch import datasets_dir
 from trainlab.room import run_folder
 from trainlab.room.interface import Status
+from trainlab.run import results
 
 ENDED = "it was ended from outside"
 MAX_STARTS = 4
@@ -54,7 +55,7 @@ class LocalRunner:
     def status(self, run: str) -> Status:
         """Return what the run's files say; a job that was lost goes on from its checkpoint. See Runner.status."""
         job, run_dir = self._job(run), self._runs / run
-        if run_folder.finished(run_dir):
+        if results.finished(run_dir):
             return run_folder.status(run_dir, "done")
         if not self._alive(job):
             if job["starts"] >= MAX_STARTS or not self._lost(job):

@@ -25,12 +25,6 @@ def write_rows(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         files.write_text(work / "owners" / "room.jsonl", text)
 
 
-def finished(run_dir: Path) -> bool:
-    """Whether the run is complete."""
-    manifest = _read(run_dir / "manifest.json")
-    return (run_dir / "adapters.json").exists() and bool(manifest and manifest["ended"])
-
-
 def status(run_dir: Path, state: Literal["queued", "running", "done", "failed"], problem: str = "") -> Status:
     """Return the state of a run with the numbers that it has written so far; `problem` is why it failed."""
     page, history = _read(run_dir / "progress.json") or {}, _read(run_dir / "training_history.json") or []

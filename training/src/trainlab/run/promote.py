@@ -17,14 +17,13 @@ from trainlab import files
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
 from trainlab.evaluation.gate import read_gate
+from trainlab.recipes.adapters import ADAPTERS
 from trainlab.run.kube import Kube
 
 DOMAIN = "trainlab.dev"
 UNTIL = f"{DOMAIN}/served-until"
 """Annotation of the InferenceService: a time in UTC, ISO 8601. One without it is served without end."""
 RESULTS = ("best_model", "lora_adapter")
-ADAPTERS = "adapters.json"
-"""Of recipe adapters: owner -> its run, which holds the weights."""
 INDEX = "model.safetensors.index.json"
 POLL = 2.0  # seconds
 HEARTBEAT, IDLE_HEARTBEAT = 30.0, 600.0  # seconds between lines, while it trains and before

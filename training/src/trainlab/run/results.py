@@ -16,6 +16,7 @@ from trainlab.config.loading import load_values
 from trainlab.errors import UserError
 from trainlab.evaluation.tasks import compare_tasks
 from trainlab.models import parents
+from trainlab.recipes.adapters import ADAPTERS
 from trainlab.recipes.base import Run, Scores
 from trainlab.report import terminal
 
@@ -43,7 +44,7 @@ class Override:
 
 def finished(run_dir: Path) -> bool:
     """True when the run directory holds everything up to the report."""
-    models = ("best_model/config.json", "lora_adapter/adapter_config.json", "adapters.json")
+    models = ("best_model/config.json", "lora_adapter/adapter_config.json", ADAPTERS)
     names = ("eval_after.json", "gate.json", "report.json", "manifest.json")
     there = any((run_dir / name).exists() for name in models) and all((run_dir / name).exists() for name in names)
     return there and bool(files.read_json(run_dir / "manifest.json")["ended"])
