@@ -181,8 +181,16 @@ class Tree:
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+def copy_of_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return Tree(tmp_path_factory.mktemp("walk") / "trainlab")
+
+
+@pytest.fixture
+def tree(copy_of_tree: Tree) -> Tree:
+    """Return the copy as the last successful walkthrough committed it: a failed one leaves nothing to the next."""
+    copy_of_tree.run("git", "reset", "--quiet", "--hard")
+    copy_of_tree.run("git", "clean", "--quiet", "--force", "-d")
+    return copy_of_tree
 
 
 def test_a_recipe_with_a_phase(tree: Tree) -> None:
