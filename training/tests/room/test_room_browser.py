@@ -266,7 +266,7 @@ def test_axe_finds_nothing(tmp_path: Path, browser: Any, axe: str) -> None:
         )
         browser.wait("!!document.querySelector('.wrote')")
         look("/board", SCREEN)
-        browser.open(f"{address}/presenter/enter/{room.key.derive('presenter-link')}")
+        browser.open(f"{address}/presenter/enter/{room.key.link}")
         look("/presenter", SCREEN)
         boss.post("/presenter/do/close")
         look("/me", PHONE)

@@ -63,7 +63,7 @@ def test_the_presenters_page_is_not_there_for_others(tmp_path: Path) -> None:
             ]
             assert {reply.status_code for reply in replies} == {404}
         assert room.rounds.round.state == "lobby"
-        secret = room.key.derive("presenter-link")
+        secret = room.key.link
         boss = presenter(address, room)
         assert boss.get("/presenter").status_code == 200
         for page in ("/", "/me", "/board", "/blind"):

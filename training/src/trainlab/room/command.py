@@ -45,6 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key-file", type=Path, metavar="FILE", help=text)
     text = "values file of recipe adapters: closing a round trains it here, in processes of this machine (with --models, --runs)"
     parser.add_argument("--job", type=Path, metavar="FILE", help=text)
+    text = "what `helm template` of charts/trainjob renders for those values: closing a round trains it in this pod's namespace"
+    parser.add_argument("--manifests", type=Path, metavar="FILE", help=text)
+    text = "ConfigMap that owns the jobs of --manifests, so that they go with it"
+    parser.add_argument("--owner", default="", metavar="NAME", help=text)
     parser.add_argument(
         "--models", type=Path, metavar="DIR", help="folder of base models, where rounds' rows are written"
     )
@@ -100,6 +104,28 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
     )
 
 
+def _runner(args: argparse.Namespace) -> Runner | None:
+    """Return what trains the rounds; both kinds read runs with the training stack."""
+    if not args.job and not args.manifests:
+        return None
+    if args.job and args.manifests:
+        raise UserError("--job and --manifests: give one; rounds are trained on this machine or in this namespace")
+    option = "--job" if args.job else "--manifests"
+    if args.models is None or args.runs is None:
+        raise UserError(f"{option}: needs --models and --runs, the folders of base models and of run directories")
+    if args.job:
+        from trainlab.room.local_runner import LocalRunner
+
+        return LocalRunner(args.job, args.models, args.runs, args.state)
+    if not args.owner:
+        raise UserError("--manifests: needs --owner, the ConfigMap that owns the jobs")
+    from trainlab.room.kube_runner import KubeRunner
+    from trainlab.run.kube import Kube, own_namespace
+
+    kube = Kube.in_cluster(os.environ)
+    return KubeRunner(args.manifests, args.owner, own_namespace(), args.models, args.runs, args.state, kube)
+
+
 def from_args(args: argparse.Namespace, runner: Runner | None = None) -> int:
     """Serve the room until it is ended; return 0. Raises UserError."""
     _check_packages()
@@ -107,19 +133,19 @@ def from_args(args: argparse.Namespace, runner: Runner | None = None) -> int:
 
     from trainlab.room.app import create_app
 
-    if runner is None and args.job:
-        if args.models is None or args.runs is None:
-            raise UserError("--job: needs --models and --runs, the folders of base models and of run directories")
-        from trainlab.room.local_runner import LocalRunner  # reads runs with the training stack
-
-        runner = LocalRunner(args.job, args.models, args.runs, args.state)
-    room = room_of(args, runner)
+    room = room_of(args, runner or _runner(args))
+    runner = room.runner
     address = room.address or f"http://localhost:{args.port}"
     print(f"room       {address}/")
     if runner is not None:
         print(f"phones     {address}/me\nboard      {address}/board")
         print(
-            f"presenter  {address}/presenter/enter/{room.key.derive('presenter-link')}  (keep it to yourself)",
+            "presenter  "
+            + (
+                f"/presenter/enter/ and ${keys.LINK_VARIABLE}"
+                if keys.LINK_VARIABLE in os.environ
+                else f"{address}/presenter/enter/{room.key.link}  (keep it to yourself)"
+            ),
             flush=True,
         )
     uvicorn.run(

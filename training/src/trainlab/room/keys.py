@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainlab.errors import UserError
 
-VARIABLE = "TRAINLAB_ROOM_KEY"
+VARIABLE, LINK_VARIABLE = "TRAINLAB_ROOM_KEY", "TRAINLAB_ROOM_LINK"
 MIN_BYTES = 16
 _VALUE = re.compile(r"([0-9a-z]{1,32})\.([0-9a-f]{64})")
 
@@ -17,8 +17,10 @@ _VALUE = re.compile(r"([0-9a-z]{1,32})\.([0-9a-f]{64})")
 class Key:
     """Signs; compares in constant time."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, link: str = "") -> None:
+        """`link` is the secret part of the presenter's link; empty derives it."""
         self._secret = secret
+        self.link = link or self.derive("presenter-link")
 
     def derive(self, *parts: str) -> str:
         """Return 64 hex digits that only the holder of the key can compute."""
@@ -35,13 +37,16 @@ class Key:
             return match[1]
         return None
 
-    def matches(self, given: str, *parts: str) -> bool:
-        """Say whether `given` is derive(*parts)."""
-        return hmac.compare_digest(given.encode(), self.derive(*parts).encode())
+    def opens(self, given: str) -> bool:
+        """Say whether `given` is the secret part of the presenter's link."""
+        return hmac.compare_digest(given.encode(), self.link.encode())
 
 
 def load(state: Path, file: Path | None = None) -> Key:
-    """Return the key of `file`, else of TRAINLAB_ROOM_KEY, else of the state folder, where it is made. Raises UserError."""
+    """Return the key of `file`, else of TRAINLAB_ROOM_KEY, else of the state folder, where it is made.
+
+    TRAINLAB_ROOM_LINK is the secret part of the presenter's link, where a Secret has it. Raises UserError.
+    """
     if file is None and (text := os.environ.get(VARIABLE)):
         return _checked(text.encode(), VARIABLE)
     path = file or state / "key"
@@ -65,4 +70,7 @@ def _checked(secret: bytes, where: str) -> Key:
         raise UserError(
             f"{where}: the room's key has {len(secret)} bytes, which can be guessed; use {MIN_BYTES} or more"
         )
-    return Key(secret)
+    link = os.environ.get(LINK_VARIABLE, "")
+    if link and not re.fullmatch(f"[0-9A-Za-z]{{{MIN_BYTES},64}}", link):
+        raise UserError(f"{LINK_VARIABLE}: must be {MIN_BYTES} to 64 letters and digits, as it is part of an address")
+    return Key(secret, link)

@@ -73,11 +73,8 @@ class LocalRunner:
         raise UserError(f"{run}: no rank is running yet, or none any more; try again while it trains")
 
     def take_home(self, run: str, owner: str, name: str) -> Path | None:
-        """Return a ZIP file of an owner's adapter with what it was trained with; None for another name or without an adapter."""
-        folder = self._runs / f"{run}.{owner}"
-        if name != "adapter.zip" or not (folder / "lora_adapter" / "adapter_config.json").exists():
-            return None
-        return run_folder.packed(folder, self._rows(str(self._job(run)["round"])), owner, self._state / "home")
+        """Return a ZIP file of an owner's adapter; see TakesHome.take_home."""
+        return run_folder.take_home(self._runs, self._models, run, owner, name, self._state / "home")
 
     def _rows(self, round_id: str) -> Path:
         return datasets_dir(self._models) / "rooms" / round_id

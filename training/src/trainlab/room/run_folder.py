@@ -12,6 +12,7 @@ import yaml
 from trainlab import files
 from trainlab.errors import UserError
 from trainlab.evaluation.gate import read_gate
+from trainlab.models.fetch import datasets_dir
 from trainlab.room.interface import Decision, Status
 
 
@@ -65,12 +66,16 @@ Train it again:     trainlab fetch values.yaml --models models
 """
 
 
-def packed(folder: Path, data: Path, owner: str, into: Path) -> Path:
-    """Return the ZIP file of an owner's run directory, its row among those of `data`, and the values file; made once, in `into`."""
+def take_home(runs: Path, models: Path, run: str, owner: str, name: str, into: Path) -> Path | None:
+    """Return the ZIP file `name` of an owner's adapter, row and values, made once in `into`; None for another name or without one."""
+    folder = runs / f"{run}.{owner}"
+    if name != "adapter.zip" or not (folder / "lora_adapter" / "adapter_config.json").exists():
+        return None
     target = into / f"{folder.name}.zip"
     if target.exists():
         return target
     phase = files.read_json(folder / "phase.json")["phase"]
+    data = datasets_dir(models) / phase["data"]["source"].removeprefix("pvc:")
     rows = (data / "owners" / "room.jsonl").read_text(encoding="utf-8").splitlines()
     own = "".join(f"{row}\n" for row in rows if json.loads(row)["owner"] == owner)
     texts = {

@@ -1,4 +1,4 @@
-"""A minimal in-cluster client for the Kubernetes API: get, server-side apply and delete; used by promote and lease.
+"""A minimal in-cluster client for the Kubernetes API: get, server-side apply and delete; used by promote, lease and the room.
 
 Nothing else in the image needs the `kubernetes` package, and importing it takes longer than this work.
 """
@@ -18,6 +18,14 @@ MANAGER = "trainlab-promote"
 TIMEOUT, PAUSE = 120.0, 2.0  # seconds: how long to retry a failing API server, and the wait between tries
 
 
+def own_namespace(account: Path = ACCOUNT) -> str:
+    """Return the namespace of this pod; raises UserError without a mounted service account."""
+    try:
+        return (account / "namespace").read_text().strip()
+    except OSError as error:
+        raise UserError(f"{account / 'namespace'}: {error.strerror}; mount the service account's token") from None
+
+
 class Kube:
     """Authenticates as the pod's service account; retries while the API server is unreachable or overloaded."""
 
@@ -34,7 +42,7 @@ class Kube:
         """Return a client for the API server of the cluster this pod runs in; raises UserError outside a cluster."""
         host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
-            raise UserError("KUBERNETES_SERVICE_HOST is not set: `trainlab promote` works only inside a cluster")
+            raise UserError("KUBERNETES_SERVICE_HOST is not set: this works only in a pod")
         return cls(f"https://{f'[{host}]' if ':' in host else host}:{port}", account)
 
     def __enter__(self) -> Self:
@@ -113,7 +121,7 @@ def _remedy(status: int, message: str) -> str:
             cause = "create that HardwareProfile, or name another one in site.hardwareProfile"
         return f"; {cause}, and train the same phase again: its run is kept, and only its promotion is repeated"
     if status == 403:
-        return "; the Job's Role must allow it (charts/trainjob/templates/promote-rbac.yaml)"
+        return "; the Role of this pod's service account must allow it"
     if status == 404:
         return "; is KServe installed, and the release still there?"
     return ""
