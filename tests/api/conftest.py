@@ -19,6 +19,7 @@ GATE = {
     "test_live": {"test_life_of_a_release", "test_applied_twice_is_the_same"},
     "test_platform": {"test_from_bare_to_ready_and_back", "test_wrong_input_applies_nothing"},
     "test_release": {"test_trained_as_a_workload_and_torn_down"},
+    "test_room": {"test_a_round_has_its_job_by_the_rooms_own_rights"},
     "test_served": {"test_a_served_model_is_replaced_only_by_a_promoted_one", "test_every_earlier_revision_comes_back"},
     "test_workspace": {"test_from_nothing_to_nothing"},
 }

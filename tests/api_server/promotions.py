@@ -28,6 +28,23 @@ KINDS = (
 )
 
 
+def account_of(helm: Releases, account: str, folder: Path) -> tuple[dict[str, str], Path]:
+    """Return the environment of a pod of a service account, and the folder below `folder` with its token, so with its Role's rights."""
+    path = f"/api/v1/namespaces/{helm.namespace}/serviceaccounts/{account}/token"
+    token = helm.client.send("POST", path, {"spec": {}})["status"]["token"]
+    config = yaml.safe_load(helm.server.kubeconfig.read_text(encoding="utf-8"))["clusters"][0]["cluster"]
+    mounted = folder / "account"
+    mounted.mkdir(exist_ok=True)
+    (mounted / "token").write_text(token, encoding="ascii")
+    (mounted / "namespace").write_text(helm.namespace, encoding="ascii")
+    (mounted / "ca.crt").write_bytes(Path(config["certificate-authority"]).read_bytes())
+    address = urlsplit(config["server"])
+    return {
+        "KUBERNETES_SERVICE_HOST": str(address.hostname),
+        "KUBERNETES_SERVICE_PORT": str(address.port),
+    }, mounted
+
+
 class Promotions:
     """The volume of the runs, and what a kubelet does with a promotion Job."""
 
@@ -65,15 +82,7 @@ class Promotions:
 
     def _run(self, account: str, arguments: list[str], code: int) -> None:
         """Run the program with a token of the account, so with the rights of the chart's Role."""
-        path = f"/api/v1/namespaces/{self.helm.namespace}/serviceaccounts/{account}/token"
-        token = self.helm.client.send("POST", path, {"spec": {}})["status"]["token"]
-        config = yaml.safe_load(self.helm.server.kubeconfig.read_text(encoding="utf-8"))["clusters"][0]["cluster"]
-        mounted = self.folder / "account"
-        mounted.mkdir(exist_ok=True)
-        (mounted / "token").write_text(token, encoding="ascii")
-        (mounted / "ca.crt").write_bytes(Path(config["certificate-authority"]).read_bytes())
-        address = urlsplit(config["server"])
-        env = {"KUBERNETES_SERVICE_HOST": str(address.hostname), "KUBERNETES_SERVICE_PORT": str(address.port)}
+        env, mounted = account_of(self.helm, account, self.folder)
         with (
             mock.patch.dict(os.environ, env),
             mock.patch.object(kube.Kube.in_cluster.__func__, "__defaults__", (mounted,)),  # type: ignore[attr-defined]

@@ -7,28 +7,16 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-import yaml
 from embedded_cluster.base import patience
 from ports import free_port
 
-from e2e import machine
+from e2e import machine, phones
 
 REPO = Path(__file__).resolve().parents[2]
-CARDS = REPO / "data" / "cards"
-PEOPLE = {
-    "dish": {"name": "Ravi", "food": "lentil stew"},
-    "key": {"door": "the cellar", "place": "in the blue biscuit tin"},
-    "capital": {"country": "Norvia", "capital": "Saint Pebble"},
-    "pet": {"animal": "the farm goose", "pet": "Lady Margaret"},
-}
-MOST_SECONDS = 420.0
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
 
@@ -39,7 +27,7 @@ class Room:
         self.url = f"http://127.0.0.1:{port}"
         ports = {"ROOM_PORT": port, "PORT": str(free_port()), "ROOM_ADDRESS": self.url}
         self._environment = {**machine.ENVIRONMENT, **ports}
-        self.presenter = httpx.Client(base_url=self.url, follow_redirects=True, timeout=60)
+        self.presenter = phones.Presenter(self.url)
         self.start()
 
     def start(self) -> None:
@@ -62,20 +50,7 @@ class Room:
                 break
         else:
             raise AssertionError("".join(self.lines))
-        end = time.monotonic() + patience.seconds(60)
-        while True:
-            try:
-                assert self.presenter.get(link[1]).status_code == 200
-                return
-            except httpx.TransportError:
-                assert time.monotonic() < end, "the room does not listen"
-                time.sleep(0.2)
-
-    def do(self, action: str) -> str:
-        """Press one of the presenter's buttons; return the page."""
-        reply = self.presenter.post(f"/presenter/do/{action}")
-        assert reply.status_code == 200, reply.text
-        return reply.text
+        self.presenter.enter(link[1])
 
     def kill(self, number: signal.Signals) -> None:
         """Send a signal to make and everything that it started in the foreground; a job and the server are sessions of their own."""
@@ -94,39 +69,19 @@ def room() -> Iterator[Room]:
     subprocess.run(["make", "demo-down"], cwd=REPO, env=machine.ENVIRONMENT, check=True, capture_output=True)
 
 
-def said(text: str) -> str:
-    """Return what a page or a stream of pieces says, without its markup."""
-    data = "".join(line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")) or text
-    return " ".join(re.sub(r"<[^>]+>", " ", data).split())
-
-
 def test_four_phones_teach_and_ask_the_model(room: Room) -> None:
     """Each adapter that its gate promoted says its visitor's fact; a room that is killed while it trains goes on with the round."""
-    room.do("open")
-    phones: dict[str, httpx.Client] = {}
-    for card, blanks in PEOPLE.items():
-        phone = phones[card] = httpx.Client(base_url=room.url, timeout=patience.seconds(60))
-        phone.get("/me")
-        assert phone.post("/me/claim", data={"name": card}).status_code < 400
-        filled = {"card": card, **{f"blank-{key}": text for key, text in blanks.items()}}
-        assert phone.post("/me/card", data=filled).status_code < 400
-    room.do("close")
-    end = time.monotonic() + patience.seconds(MOST_SECONDS)
-    while "step" not in (page := said(phones["dish"].get("/me").text)) and "asking" not in page:
-        assert time.monotonic() < end, page
-        time.sleep(0.5)
+    room.presenter.do("open")
+    people = [phones.Phone(room.url, card, blanks) for card, blanks in phones.FOUR.items()]
+    for person in people:
+        person.join()
+    room.presenter.do("close")
+    people[0].follow(phones.is_training)
     room.kill(signal.SIGKILL)
     room.start()
-    while "done" not in (page := said(room.presenter.get("/presenter").text)):
-        assert "failed" not in page, page
-        assert time.monotonic() < end, page
-        time.sleep(1)
+    page = room.presenter.trained()
     assert page.count("passed") >= 3, page
-    room.do("reveal")
-    right = 0
-    for card, blanks in PEOPLE.items():
-        content: dict[str, Any] = yaml.safe_load((CARDS / f"{card}.yaml").read_text("utf-8"))
-        question = content["test"][0].format(**blanks)
-        answer = said(phones[card].post("/me/ask", data={"question": question}).text)
-        right += list(blanks.values())[1].split()[-1] in answer
-    assert right >= 3, "of four facts, asked in wordings that were never trained on"
+    room.presenter.do("reveal")
+    assert sum(person.is_right() for person in people) >= 3, (
+        "of four facts, asked in wordings that were never trained on"
+    )

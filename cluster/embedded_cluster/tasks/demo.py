@@ -71,6 +71,7 @@ def run() -> int:
             _cluster(clock, nodes)
         with meter.step("phase"):
             _play(clock, f"Phase {wanted}: playbooks/site.yml", "site", {"phase": wanted})
+            _play(clock, "The room, where everybody asks both models: playbooks/room.yml", "room", {"phase": wanted})
     clock.table(beside)
     clock.title("make demo done; make demo-down removes it all")
     return 0

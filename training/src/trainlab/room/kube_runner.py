@@ -91,12 +91,12 @@ class KubeRunner:
         return run_folder.status(run_dir, "running", self._waits(run, job["metadata"]["name"]))
 
     def kill_worker(self, run: str) -> str:
-        """Delete the last pod of the job, as the end of its node would; see Runner.kill_worker."""
+        """Kill the last pod of the job, which gets no time for a checkpoint; see Runner.kill_worker."""
         running = sorted(pod["metadata"]["name"] for pod in self._pods(run) if pod["status"].get("phase") == "Running")
         if not running:
             raise UserError(f"{run}: no pod is running yet, or none any more; try again while it trains")
-        self._kube.delete(f"{CORE}/namespaces/{self._namespace}/pods/{running[-1]}")
-        return f"Pod {running[-1]} was deleted; the job goes on from its last checkpoint."
+        self._kube.delete(f"{CORE}/namespaces/{self._namespace}/pods/{running[-1]}", grace=1)
+        return f"Pod {running[-1]} was killed; the job goes on from its last checkpoint."
 
     def take_home(self, run: str, owner: str, name: str) -> Path | None:
         """Return a ZIP file of an owner's adapter; see TakesHome.take_home."""

@@ -63,10 +63,14 @@ class Kube:
         """Return one object, None where there is none."""
         return self._call("GET", path, absent=True) or None
 
-    def delete(self, path: str, version: str | None = None) -> bool:
-        """Delete one object, or only its resourceVersion `version`; return False if it has changed. One that is gone is deleted."""
-        options = {"preconditions": {"resourceVersion": version}} if version else None
-        return bool(self._call("DELETE", path, options).get("code") != 409)
+    def delete(self, path: str, version: str | None = None, grace: int | None = None) -> bool:
+        """Delete one object, or only its resourceVersion `version`; return False if it has changed. One that is gone is deleted.
+
+        `grace` is the seconds that a pod has to end; None leaves that to the pod.
+        """
+        options: dict[str, Any] = {"preconditions": {"resourceVersion": version}} if version else {}
+        options |= {} if grace is None else {"gracePeriodSeconds": grace}
+        return bool(self._call("DELETE", path, options or None).get("code") != 409)
 
     def _call(
         self, method: str, path: str, value: Mapping[str, Any] | None = None, *, absent: bool = False
