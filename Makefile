@@ -63,25 +63,25 @@ gen: venv ## generate the chart's schema and tables, presets, and the pages that
 	PYTHONPATH=$(PYTHONPATH):cluster:tests:docs $(BIN)/python -m pages
 
 # Without URL the addresses in the index are relative to it. HELM=... takes another Helm than the one that is built here.
-package: gen $(if $(HELM),,binaries) ## the chart as an archive, and a chart repository's index, below artifacts/charts (URL=...)
+package: gen $(if $(HELM),,binaries) ## the charts as archives, and a chart repository's index, below artifacts/charts (URL=...)
 	@rm -rf artifacts/charts && mkdir -p artifacts/charts
 	@helm="$(or $(HELM),$$(PYTHONPATH=cluster $(BIN)/python -c 'from embedded_cluster.builds import build; print(build.binary("helm"))'))"; \
-	"$$helm" package charts/trainjob --destination artifacts/charts && \
+	"$$helm" package charts/trainjob charts/room --destination artifacts/charts && \
 	"$$helm" repo index artifacts/charts $(if $(URL),--url "$(URL)")
 
 # TAG=v1.2.3 refuses another version than that of galaxy.yml. HELM=... as for package.
 release: package venv-dev ##+ collection, chart and Python package of this version, with their hashes, in artifacts/release (TAG=...)
 	@[ "$(or $(TAG),v$(VERSION))" = "v$(VERSION)" ] || { echo "error: TAG=$(TAG), but galaxy.yml has version $(VERSION); tag v$(VERSION)" >&2; exit 1; }
 	@grep -q "^  $(VERSION):" changelogs/changelog.yaml || { echo "error: changelogs/changelog.yaml has no $(VERSION); run antsibull-changelog release" >&2; exit 1; }
-	@rm -rf artifacts/release && mkdir -p artifacts/release && cp artifacts/charts/trainjob-$(VERSION).tgz artifacts/release
+	@rm -rf artifacts/release && mkdir -p artifacts/release && cp artifacts/charts/*-$(VERSION).tgz artifacts/release
 	@$(BIN)/ansible-galaxy collection build --output-path artifacts/release
 	@$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir artifacts/release ./training
 	@cd artifacts/release && sha256sum -- * > SHA256SUMS && cat SHA256SUMS
 VERSION = $(shell sed -n 's/^version: //p' galaxy.yml)
 
 # Both need a login: `helm registry login`, `docker login`. CA=... is the authority of a registry that has one of its own.
-publish-chart: ##+ push the chart of `make release` to REGISTRY=oci://... (HELM=... CA=...)
-	@$(or $(HELM),helm) push artifacts/release/trainjob-$(VERSION).tgz $(REGISTRY) $(if $(CA),--ca-file $(CA))
+publish-chart: ##+ push the charts of `make release` to REGISTRY=oci://... (HELM=... CA=...)
+	@for chart in trainjob room; do $(or $(HELM),helm) push artifacts/release/$$chart-$(VERSION).tgz $(REGISTRY) $(if $(CA),--ca-file $(CA)) || exit 1; done
 
 # The base is that of builds on OpenShift. BuildKit makes SBOM and provenance, and pushes them with the image.
 publish-image: ##+ build the trainer image with SBOM and provenance, and push it as IMAGE=registry/name:VERSION; needs docker's buildx
@@ -194,7 +194,7 @@ docs: artifacts/docs-tools ## the documentation as a site with search, artifacts
 	@cp docs/zensical.toml artifacts/docs && cp --parents $(SITE) artifacts/docs/pages
 	@PYTHONPATH=tests:docs $(BIN)/python -m pages.status > artifacts/docs/pages/docs/evidence/status.md
 	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
-SITE = README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/learn/lessons/*.md docs/pictures/*.png docs/pictures/*.svg
+SITE = README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md charts/*/*.md data/*/README.md docs/*.md docs/*/*.md docs/learn/lessons/*.md docs/pictures/*.png docs/pictures/*.svg
 
 workshop: venv ##+ the workshop for Showroom, from docs/present/attendees.md, in artifacts/workshop: Antora's content, solve and validate
 	@$(BIN)/python docs/workshop.py artifacts/workshop

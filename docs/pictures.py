@@ -34,9 +34,9 @@ COLORS = 64
 """Palette size: text and bars need no more, and the files are a third of the size."""
 SCHEMES = ("dark", "light")
 PATIENCE_SECONDS = 600.0
-FIRST_QUESTION = 'JSON.parse(document.getElementById("settings").textContent).questions[0]'
-TOP, MODELS = "scrollTo(0, 0)", 'document.getElementById("models").scrollIntoView()'
-ANSWERED = 'document.getElementById("ask").textContent == "Ask" && document.querySelectorAll(".numbers").length > 1'
+FIRST_QUESTION = 'document.querySelector(".chip").value'
+TOP, MODELS = "scrollTo(0, 0)", 'document.getElementById("answers").scrollIntoView()'
+ANSWERED = 'document.querySelectorAll(".ended").length > 1'
 
 
 class Browser:

@@ -25,6 +25,7 @@ DEMO = "tests/e2e/test_demo.py::test_an_attendee_trains_a_trainjob_and_leaves_on
 LESSON = "training/tests/run/test_lesson.py::test_each_step_that_is_missing_is_said_with_what_to_do"
 STAGED = "training/tests/recipes/pretrain/test_staged.py::test_all_stages_one_after_the_other"
 PREPARED = "training/tests/data/test_prepare_input.py::test_options_and_folders_that_do_not_fit"
+ROOM = "tests/e2e/test_demo_room.py::test_a_round_outlives_the_room_and_a_worker"
 REGISTRY = "oc patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
 
 COMMANDS = {
@@ -41,6 +42,7 @@ COMMANDS = {
     ),
     "helm install {} charts/trainjob": DEMO,
     "helm template": "the name of a command in a sentence about where it is used",
+    "helm template {} {}": ROOM,
     "helm test {} -n {}": "tests/e2e/test_demo.py::test_helm_test_passes",
     "helm uninstall {} -n {}": LIVE,
     "helm upgrade --install {} {}": "tests/api/test_release.py::test_what_began_badly_is_repaired_by_another_run",
@@ -74,6 +76,7 @@ COMMANDS = {
     "kubectl -n {} logs -f {}": POD,
     "kubectl -n {} logs -l app.kubernetes.io/component=promote,{}={}": UNDERSTOOD,
     "kubectl -n {} logs -l serving.kserve.io/inferenceservice={}": UNDERSTOOD,
+    "kubectl -n {} port-forward deployment/{} 8090:8080 --address 0.0.0.0": FOR_EVER,
     "kubectl -n {} port-forward deployment/{}-predictor 8080": FOR_EVER,
     "kubectl -n {} port-forward {} {}": FOR_EVER,
     "kubectl cordon {}": UNDERSTOOD,
@@ -82,6 +85,7 @@ COMMANDS = {
     "kubectl get --raw /version": UNDERSTOOD,
     "kubectl get clusterqueues": UNDERSTOOD,
     "kubectl get namespace kube-system -o jsonpath={.metadata.uid}": UNDERSTOOD,
+    "kubectl get secret {}": ROOM,
     "kubectl get workloads -A": UNDERSTOOD,
     "kubectl label namespace {} pod-security.kubernetes.io/enforce=restricted": UNDERSTOOD,
     "kubectl role trainlab --verb=* --resource={}": RIGHTS,
@@ -127,13 +131,13 @@ COMMANDS = {
     "trainlab plan {}": "tests/plugins/test_playbooks.py::test_printed_files_are_quoted",
     "trainlab prepare": PREPARED,
     "trainlab prepare --out {}": PREPARED,
-    "trainlab promote": "the name of a program in a sentence about where it works",
     "trainlab questions": "training/tests/data/test_own_questions.py::test_a_table_becomes_a_data_set_that_trains",
     "trainlab serve": "tests/e2e/test_alone.py::test_it_trains_serves_and_answers_what_it_prints",
 }
 """The test that runs it, as FILE::TEST, or the reason why none does."""
 
 VARIABLES = {
+    "room_state": "tests/e2e/test_demo_room.py::test_it_is_removed_with_its_jobs",
     "attendees_state": "tests/api/test_attendees.py::test_two_attendees_from_nothing_to_nothing",
     "image_prepull": "tests/api/test_prepull.py::test_images_are_on_the_nodes_before_anything_else",
     "image_site_file": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",

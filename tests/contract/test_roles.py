@@ -15,7 +15,7 @@ ROLES = sorted(path for path in (ROOT / "roles").iterdir() if (path / "tasks").i
 HYPER_PARAMETERS = [name for block in (AnswerTrain, Unfreeze) for name in block.model_fields if "_" in name] + [
     "epochs"
 ]
-FACTS = {"image_ref", "serve_result", "train_run", "trainlab_resolved"}
+FACTS = {"image_ref", "room_result", "serve_result", "train_run", "trainlab_resolved"}
 """What roles pass to each other and to the play after them."""
 EACH = pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import room_parts
 import yaml
 from embedded_cluster.base import patience
 
@@ -23,10 +24,9 @@ FOUR = {
 MOST_SECONDS = 420.0
 
 
-def said(text: str) -> str:
-    """Return what a page or a stream of pieces says, without its markup."""
-    data = "".join(line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")) or text
-    return " ".join(re.sub(r"<[^>]+>", " ", data).split())
+def said(page: str) -> str:
+    """Return what a page says, without its markup."""
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
 
 
 class Presenter:
@@ -93,8 +93,8 @@ class Phone:
         """Ask one's own adapter in a wording that was never trained on; say whether it states the fact."""
         content: dict[str, Any] = yaml.safe_load((CARDS / f"{self.card}.yaml").read_text("utf-8"))
         question = content["test"][0].format(**self.blanks)
-        answer = said(self.client.post("/me/ask", data={"question": question}).text)
-        return list(self.blanks.values())[-1].split()[-1] in answer
+        told = room_parts.answers(self.client.post("/me/ask", data={"question": question}).text)
+        return any(list(self.blanks.values())[-1].split()[-1] in told.get(f"answer-{side}", "") for side in (0, 1))
 
 
 def is_training(page: str) -> bool:

@@ -48,6 +48,7 @@ def pods(selector: str) -> list[str]:
 
 def test_a_round_outlives_the_room_and_a_worker(presenter: phones.Presenter) -> None:
     """Four people teach the served model, which answers as each of them as soon as the gates have decided."""
+    presenter.do("next")  # of a volume that was kept
     presenter.do("open")
     people = [phones.Phone(str(presenter.client.base_url), card, blanks) for card, blanks in phones.FOUR.items()]
     for person in people:

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import uvicorn
 from trainlab.config import Phase
+from trainlab.room.beside import pages
 from trainlab.serve.api import create_app
 from trainlab.serve.inference_engine import Engine
 
@@ -21,7 +22,9 @@ def running(phase: Phase, run_dir: Path, engine: Engine) -> Iterator[str]:
     """Yield the address of a server that is ready."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(create_app(phase, run_dir, lambda: engine), log_level="warning"))
+        beside = pages(phase, run_dir, listener.getsockname()[1])
+        app = create_app(phase, run_dir, lambda: engine, pages=beside)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"

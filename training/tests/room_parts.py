@@ -1,6 +1,8 @@
 """A room of tests: a scripted engine that behaves as ours and vLLM do, a scripted runner, cards, and a room that listens."""
 
+import html
 import json
+import re
 import socket
 import threading
 import time
@@ -251,3 +253,15 @@ def until(what: Any, seconds: float = 20) -> Any:
             return value
         time.sleep(0.02)
     raise AssertionError("it did not come about")
+
+
+def answers(stream: str) -> dict[str, str]:
+    """Return the text of each element that the stream changes, put together."""
+    result: dict[str, str] = {}
+    data = "\n".join(line.removeprefix("data: ") for line in stream.splitlines() if line.startswith("data:"))
+    for target, swap, text in re.findall(
+        r'<hx-partial hx-target="#([\w-]+)" hx-swap="(\w+)">(.*?)</hx-partial>', data, re.S
+    ):
+        plain = html.unescape(re.sub(r"<[^>]*>", "", text))
+        result[target] = result.get(target, "") + plain if swap == "beforeend" else plain
+    return result

@@ -282,10 +282,14 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
+    from functools import partial
+
     from trainlab import recipes
+    from trainlab.room.beside import pages
 
     phase = _values(args).phase
-    recipes.get_recipe(phase).serve(phase, args.models, args.run_dir, args.host, args.port)
+    beside = partial(pages, phase, args.run_dir)
+    recipes.get_recipe(phase).serve(phase, args.models, args.run_dir, args.host, args.port, beside)
     return 0
 
 

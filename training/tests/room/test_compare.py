@@ -1,25 +1,12 @@
 """The compare page and the blind comparison, over real connections to a scripted engine."""
 
-import html
 import re
 from pathlib import Path
 
 import pytest
-from room_parts import QUESTIONS, Engine, Phone, ScriptedRunner, opened, presenter
+from room_parts import QUESTIONS, Engine, Phone, ScriptedRunner, answers, opened, presenter
 from trainlab.errors import UserError
 from trainlab.room import engine as engines
-
-
-def answers(stream: str) -> dict[str, str]:
-    """Return the text of each element that the stream changes, put together."""
-    result: dict[str, str] = {}
-    data = "\n".join(line.removeprefix("data: ") for line in stream.splitlines() if line.startswith("data:"))
-    for target, swap, text in re.findall(
-        r'<hx-partial hx-target="#([\w-]+)" hx-swap="(\w+)">(.*?)</hx-partial>', data, re.S
-    ):
-        plain = html.unescape(re.sub(r"<[^>]*>", "", text))
-        result[target] = result.get(target, "") + plain if swap == "beforeend" else plain
-    return result
 
 
 def test_both_answer_with_tokens_and_seconds(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from tiny import phase_from, write_data, write_taught
 from trainlab import files, recipes
 from trainlab.report import answer_report
 from trainlab.report import page as report_page
-from trainlab.serve.web import page
+from trainlab.room.settings import prepared
 
 TAUGHT, OTHER = "dev: Is rain safe to drink?", "What is a knot?"
 
@@ -24,6 +24,10 @@ def test_it_is_marked_from_the_manifest(tmp_path: Path, tiny_model: Path, phase_
     files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
     answers = [{"question": question, "text": "A.", "text_tokens": 1} for question in (TAUGHT, OTHER)]
     files.write_json(run_dir / "demo_outputs" / "after.json", answers)
-    assert f'"neverTaught": ["{OTHER}"]' in page(phase, run_dir) and '"neverTaught": []' in page(phase)
+    assert [(each.text, each.shows) for each in prepared(phase, run_dir)] == [
+        (TAUGHT, "taught"),
+        (OTHER, "never taught"),
+    ]
+    assert {each.shows for each in prepared(phase, None)} == {""}
     text = report_page.render(answer_report.collect(run_dir), report_page.WORDING)
     assert f'{OTHER} <span class="soft">never taught</span>' in text and f"{TAUGHT}</h3>" in text

@@ -198,11 +198,11 @@ def report(run_dir: Path) -> tuple[dict[str, Any], str]:
     return collected, page.render(collected, page.WORDING)
 
 
-def serve(phase: LanguagePhase, models: Path, run_dir: Path, host: str, port: int) -> None:
-    """Serve OpenAI's API until a signal arrives."""
+def serve(phase: LanguagePhase, models: Path, run_dir: Path, host: str, port: int, pages: Any = None) -> None:
+    """Serve OpenAI's API until a signal arrives; see base.Recipe.serve."""
     from trainlab.serve import serve as serve_language
 
-    serve_language(phase, models, run_dir, host, port)
+    serve_language(phase, models, run_dir, host, port, pages)
 
 
 def probe(run_dir: Path, url: str, model: str, timeout: float) -> str:

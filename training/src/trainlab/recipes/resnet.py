@@ -169,8 +169,8 @@ def report(run_dir: Path) -> tuple[dict[str, Any], str]:
     return collected, page.render(collected, image_report.WORDING)
 
 
-def serve(phase: ResnetPhase, models: Path, run_dir: Path, host: str, port: int) -> None:
-    """Serve the Open Inference Protocol until a signal arrives."""
+def serve(phase: ResnetPhase, models: Path, run_dir: Path, host: str, port: int, pages: Any = None) -> None:
+    """Serve the Open Inference Protocol until a signal arrives; its page is the report."""
     from trainlab.recipes import image_server
 
     image_server.serve(phase, run_dir, host, port)

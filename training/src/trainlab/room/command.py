@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainlab import files
 from trainlab.errors import UserError
 from trainlab.room import cards, keys
 from trainlab.room.interface import Runner, TakesHome
@@ -68,7 +67,7 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
     """Return the room that the options describe. Raises UserError."""
     _check_packages()
     from trainlab.room.engine import Engines
-    from trainlab.room.settings import Room, shown
+    from trainlab.room.settings import Question, Room, prepared
 
     for option, value, most in (("--seats", args.seats, 400), ("--at-once", args.at_once, 1000)):
         if not 1 <= value <= most:
@@ -77,7 +76,8 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
         raise UserError("--cards: name the folder of cards that visitors fill, such as data/cards")
     if args.address and not args.address.startswith(("http://", "https://")):
         raise UserError(f"--address {args.address}: write it as http://HOST:PORT")
-    title, questions, max_tokens = args.title or "Ask both models", [], 128
+    title, max_tokens = args.title or "Ask both models", 128
+    questions: list[Question] = []
     if args.values:
         from trainlab.config import LanguagePhase
         from trainlab.config.loading import load_values
@@ -87,15 +87,14 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
             raise UserError(
                 f"--values {args.values}: phase {phase.name} serves no language model; the room asks such only"
             )
-        title, questions, max_tokens = args.title or phase.title, list(phase.questions), phase.serve.max_tokens
-    manifest = args.run_dir / "manifest.json" if args.run_dir else None
-    data = files.read_json(manifest).get("data", {}) if manifest and manifest.is_file() else {}
+        title, max_tokens = args.title or phase.title, phase.serve.max_tokens
+        questions = prepared(phase, args.run_dir)
     return Room(
         key=keys.load(args.state, args.key_file),
         rounds=Rounds(args.state, cards.load(args.cards) if args.cards else {}, args.seats),
         engines=Engines(args.engine, max_tokens, args.at_once),
         title=title,
-        questions=shown(questions, data.get("never_taught", [])),
+        questions=questions,
         runner=runner,
         address=args.address.rstrip("/"),
         run_dir=args.run_dir,

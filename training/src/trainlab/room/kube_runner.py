@@ -30,7 +30,6 @@ KINDS = {
 }
 """Kind -> path of its API and plural, in the order in which they are created."""
 JOBS = ("TrainJob", "PyTorchJob")
-RUN_LABEL = "trainlab.dev/run"
 WRITE = "write it with: helm template NAME charts/trainjob -f values/room/adapters.yaml -f SITE"
 
 
@@ -51,6 +50,7 @@ class KubeRunner:
                 f"{manifests}: holds {len(jobs)} training jobs and {len(phases)} phases, must be one of each; {WRITE}"
             )
         (self._kind,) = jobs
+        self._label = next(key for key in phases[0]["metadata"]["labels"] if key.endswith("/run"))
         self._content = json.loads(phases[0]["data"]["phase.json"])
         self._name = str(phases[0]["metadata"]["name"])
         if not self._name.endswith(f"-{phase_hash(self._phase('rendered', self._content['phase']['data']['source']))}"):
@@ -78,7 +78,7 @@ class KubeRunner:
         run_dir = self._runs / run
         if results.finished(run_dir):
             return run_folder.status(run_dir, "done")
-        listed = self._kube.get(f"{self._path(self._kind)}?labelSelector={RUN_LABEL}%3D{run}")["items"]
+        listed = self._kube.get(f"{self._path(self._kind)}?labelSelector={self._label}%3D{run}")["items"]
         if not listed:
             raise UserError(f"{self._kind} of {run} is not there; somebody has removed it")
         job = listed[0]
@@ -113,10 +113,10 @@ class KubeRunner:
                     return f"waits for room on a node: {condition.get('message')}"
         if pods:
             return "its pod starts"
-        return f"waits for its pod; kubectl -n {self._namespace} describe {self._kind.lower()} {job} says why"
+        return f"waits for its pod; `kubectl -n {self._namespace} describe {self._kind.lower()} {job}` says why"
 
     def _pods(self, run: str) -> list[dict[str, Any]]:
-        selector = f"{RUN_LABEL}%3D{run},app.kubernetes.io/component%3Dtrain"
+        selector = f"{self._label}%3D{run},app.kubernetes.io/component%3Dtrain"
         return list(self._kube.get(f"{CORE}/namespaces/{self._namespace}/pods?labelSelector={selector}")["items"])
 
     def _phase(self, round_id: str, source: str) -> AdaptersPhase:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainlab import files
+from trainlab.config import LanguagePhase
 from trainlab.errors import UserError
 from trainlab.room.engine import Engines
 from trainlab.room.interface import Runner
@@ -93,3 +95,10 @@ def shown(
         )
         for text in questions
     ]
+
+
+def prepared(phase: LanguagePhase, run_dir: Path | None) -> list[Question]:
+    """Return the questions of a phase with what each shows, as far as the manifest of `run_dir` says which were never taught."""
+    manifest = run_dir / "manifest.json" if run_dir else None
+    data = files.read_json(manifest).get("data", {}) if manifest and manifest.is_file() else {}
+    return shown(list(phase.questions), data.get("never_taught", []))

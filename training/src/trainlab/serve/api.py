@@ -1,4 +1,4 @@
-"""The HTTP interface: OpenAI's chat and completions, models, metrics, health, and the audience's page; used by chat_server.py."""
+"""The HTTP interface: OpenAI's chat and completions, models, metrics, health, and beside them the audience's pages; used by chat_server.py."""
 
 import asyncio
 import contextlib
@@ -14,10 +14,10 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trainlab.config import LanguagePhase
 from trainlab.serve import client, protocol, web
@@ -240,8 +240,12 @@ def create_app(
     run_dir: Path,
     load: Callable[[], Engine],
     failed: Callable[[Exception], None] = lambda _: None,
+    pages: ASGIApp | None = None,
 ) -> FastAPI:
-    """Return the application; models are loaded by `load` once the server listens, `failed` gets its error."""
+    """Return the application; models are loaded by `load` once the server listens, `failed` gets its error.
+
+    `pages` answers what is no address of the API: the pages for an audience.
+    """
     server = Server(phase, run_dir, load, failed)
     app = FastAPI(title="trainlab", lifespan=server.lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(web.BodyLimit, limit=server.max_bytes)
@@ -252,10 +256,18 @@ def create_app(
     app.add_api_route("/health", server.health, methods=["GET"])
     app.add_api_route("/ready", server.ready, methods=["GET"], response_model=None)
     _handle_errors(app, server)
-    text = web.page(phase, run_dir)
-    app.add_api_route("/", lambda: HTMLResponse(text, headers=web.HEADERS), methods=["GET"], response_model=None)
     web.add_report(app, run_dir)
+    if pages is not None:
+        app.router.default = _beside(app.router.default, pages)
     return app
+
+
+def _beside(api: ASGIApp, pages: ASGIApp) -> ASGIApp:
+    async def chosen(scope: Scope, receive: Receive, send: Send) -> None:
+        is_page = scope["type"] == "http" and not scope["path"].startswith("/v1")
+        await (pages if is_page else api)(scope, receive, send)
+
+    return chosen
 
 
 def _fault(errors: Sequence[Any]) -> tuple[list[str], str]:

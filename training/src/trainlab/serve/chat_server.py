@@ -14,14 +14,22 @@ from trainlab.errors import UserError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
 DRAIN = 20  # seconds that in-flight requests get after SIGTERM; Kubernetes kills after 30
 
 
-def serve(phase: LanguagePhase, models: Path, run_dir: Path, host: str, port: int) -> NoReturn:
+def serve(
+    phase: LanguagePhase,
+    models: Path,
+    run_dir: Path,
+    host: str,
+    port: int,
+    pages: Callable[[int], "ASGIApp"] | None = None,
+) -> NoReturn:
     """Serve until SIGTERM or SIGINT, then let in-flight requests finish and exit with 0.
 
-    Raises UserError when the address is taken or a model cannot be loaded.
+    `pages` returns the pages for an audience, which ask the server at that port of this machine. Raises UserError when the address is taken or a model cannot be loaded.
     """
     listener = listen(host, port)  # before torch: a port in use is reported at once
     import torch
@@ -42,7 +50,8 @@ def serve(phase: LanguagePhase, models: Path, run_dir: Path, host: str, port: in
         )
         return loaded
 
-    run(lambda failed: create_app(phase, run_dir, load, failed), listener)
+    beside = pages(listener.getsockname()[1]) if pages else None
+    run(lambda failed: create_app(phase, run_dir, load, failed, beside), listener)
 
 
 def run(make: Callable[[Callable[[Exception], None]], "FastAPI"], listener: socket.socket) -> NoReturn:

@@ -111,7 +111,8 @@ def request_options(url: str) -> dict[str, Any]:
     """
     from requests.utils import should_bypass_proxies  # httpx ignores subnets in NO_PROXY
 
-    options: dict[str, Any] = {"trust_env": not should_bypass_proxies(url, no_proxy=None)}
+    direct = httpx.URL(url).host == "localhost" or should_bypass_proxies(url, no_proxy=None)
+    options: dict[str, Any] = {"trust_env": not direct}
     if not url.lower().startswith("https://"):
         return options
     if os.environ.get(TOKEN):

@@ -1,9 +1,6 @@
-"""What both servers share: the limit of a request's body, the pages for browsers; used by api.py and recipes/image_server.py."""
+"""What both servers and the room share: the limit of a request's body, the report; used by api.py, recipes/image_server.py and room/app.py."""
 
-import html
-import json
 from collections.abc import Callable, Sequence
-from importlib.resources import files as package_files
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -11,9 +8,6 @@ from fastapi.responses import FileResponse, HTMLResponse, Response
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from trainlab import files
-from trainlab.config import LanguagePhase
 
 
 class BodyLimit:
@@ -51,27 +45,10 @@ def _too_large(what: str, limit: int) -> HTTPException:
     return HTTPException(413, f"the body {what}; this server reads at most {limit} bytes: shorten what you send")
 
 
-# No external resources; the pages inline their style and script.
+# No external resources; the report inlines its style and script.
 POLICY = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 NO_REPORT = "<!doctype html><title>No report</title><p>This run has no report.html; <code>trainlab report RUN_DIR</code> creates it."
-
-
-def page(phase: LanguagePhase, run_dir: Path | None = None) -> str:
-    """Return the page for the audience, with the phase's title and questions filled in.
-
-    Questions that the manifest of `run_dir` says were never taught are marked.
-    """
-    template = package_files("trainlab.serve").joinpath("page.html").read_text(encoding="utf-8")
-    manifest = run_dir / "manifest.json" if run_dir else None
-    data = files.read_json(manifest).get("data", {}) if manifest and manifest.is_file() else {}
-    settings = {
-        "questions": list(phase.questions),
-        "neverTaught": data.get("never_taught", []),
-        "maxTokens": phase.serve.max_tokens,
-    }
-    script = json.dumps(settings).replace("<", "\\u003c")  # no text can close the script element
-    return template.replace("@@TITLE@@", html.escape(phase.title)).replace("@@SETTINGS@@", script)
 
 
 def add_report(app: FastAPI, run_dir: Path, paths: Sequence[str] = ("/report",)) -> None:
