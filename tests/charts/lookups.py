@@ -18,6 +18,7 @@ from charts.rendering import CHART, KUBERNETES, REAL_CLUSTER, SITE, binary, envi
 
 PLURALS = {
     "v1": {
+        "ConfigMap": "configmaps",
         "LimitRange": "limitranges",
         "Node": "nodes",
         "PersistentVolumeClaim": "persistentvolumeclaims",
@@ -75,10 +76,15 @@ class Lookups:
         self.server.server_close()
 
     def template(
-        self, files: tuple[str, ...], *sets: str, served: tuple[str, ...] = REAL_CLUSTER, upgrade: bool = False
+        self,
+        files: tuple[str, ...],
+        *sets: str,
+        served: tuple[str, ...] = REAL_CLUSTER,
+        upgrade: bool = False,
+        site: Path = SITE,
     ) -> subprocess.CompletedProcess[str]:
         """Run `helm template demo` in namespace `lab`, with a real cluster to look things up in."""
-        command = [str(binary("helm")), "template", "demo", str(CHART), "--namespace", "lab", "-f", str(SITE)]
+        command = [str(binary("helm")), "template", "demo", str(CHART), "--namespace", "lab", "-f", str(site)]
         command += [word for file in files for word in ("-f", file)] + [word for one in sets for word in ("--set", one)]
         command += [word for api in served for word in ("--api-versions", api)]
         command += ["--kube-version", KUBERNETES, "--dry-run=server", *(["--is-upgrade"] if upgrade else [])]

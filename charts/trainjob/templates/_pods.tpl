@@ -110,7 +110,7 @@ annotations: {{ toJson . }}
 
 {{- define "trainjob.noImage" -}}
 site.images.trainer: missing, as no registry offers the trainer image; add -f artifacts/site.yaml, which
-{{- print " " -}} `ansible-playbook -i YOUR_INVENTORY playbooks/image.yml -e image_site_file=artifacts/site.yaml` writes in a checkout (YOUR_INVENTORY
+{{- print " " -}} `ansible-playbook -i YOUR_INVENTORY playbooks/image.yml -e image_site_file=artifacts/site.yaml` writes in a checkout, and into this namespace (YOUR_INVENTORY
 {{- print " " -}} is a copy of inventory/openshift, where it builds the image, or of inventory/kubernetes, where it pushes it to your registry if
 {{- print " " -}} trainlab_image_push names one), or name one that is there with --set site.images.trainer=REGISTRY/NAME@sha256:DIGEST
 {{- end -}}

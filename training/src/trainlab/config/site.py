@@ -185,6 +185,11 @@ class Site(SiteBlock):
     expose: Expose = Expose()
     monitoring: Monitoring = Monitoring()
     keep_volumes: bool = Field(True, description="helm uninstall keeps the volumes.")
+    from_namespace: bool = Field(
+        True,
+        description="Take what is not given here from the ConfigMap trainlab-site of the namespace, which playbooks/image.yml and "
+        "attendees.yml write. A value that is the chart's default counts as not given.",
+    )
     preflight: bool = Field(
         False, description="Helm also checks nodes (GPUs) and StorageClasses first; true only if you may list them."
     )

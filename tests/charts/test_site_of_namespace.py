@@ -1,0 +1,85 @@
+"""`helm install NAME charts/trainjob -f PHASE` where the namespace knows its site: what is given wins, what is not comes from there."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from charts.lookups import Lookups
+from charts.rendering import VALUES, Document, documents, one
+
+FILES = (str(VALUES / "quick.yaml"), str(VALUES / "local" / "quick.yaml"))
+IMAGE = "registry.example.com/lab/trainer@sha256:" + "0" * 64
+HELD = {
+    "images": {"trainer": IMAGE, "pullPolicy": "Never"},
+    "storage": {"models": {"storageClass": "fast", "size": "30Gi"}},
+    "queue": "team",
+    "env": {"NCCL_DEBUG": "INFO"},
+    "keepVolumes": False,
+}
+
+
+@pytest.fixture
+def lookups(tmp_path: Path) -> Iterator[Lookups]:
+    """A cluster whose namespace has a site."""
+    made = Lookups(tmp_path)
+    made.objects.append(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "trainlab-site", "namespace": "lab"},
+            "data": {"site.yaml": yaml.safe_dump({"site": HELD})},
+        }
+    )
+    yield made
+    made.close()
+
+
+def rendered(lookups: Lookups, *sets: str) -> list[Document]:
+    """Return what the chart makes of the phase and `sets`, without a site file."""
+    return documents(lookups.template(FILES, *sets, site=Path(os.devnull)))
+
+
+def refused(lookups: Lookups, *sets: str) -> str:
+    """Return why it makes nothing of it."""
+    done = lookups.template(FILES, *sets, site=Path(os.devnull))
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_the_line_of_the_card_works(lookups: Lookups) -> None:
+    things = rendered(lookups)
+    job = one(things, "PyTorchJob")
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    (container,) = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+    assert container["image"] == IMAGE and container["imagePullPolicy"] == "Never"
+    assert {"name": "NCCL_DEBUG", "value": "INFO"} in container["env"]
+    claims = {thing["metadata"]["name"]: thing for thing in things if thing["kind"] == "PersistentVolumeClaim"}
+    assert claims["demo-models"]["spec"]["storageClassName"] == "fast"
+    assert claims["demo-models"]["spec"]["resources"]["requests"]["storage"] == "30Gi"
+    assert "helm.sh/resource-policy" not in claims["demo-models"]["metadata"]["annotations"]
+
+
+def test_what_is_given_wins(lookups: Lookups) -> None:
+    things = rendered(
+        lookups, "site.images.trainer=mine/trainer:1", "site.queue=other", "site.storage.models.size=50Gi"
+    )
+    job = one(things, "PyTorchJob")
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "other"
+    (container,) = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+    assert container["image"] == "mine/trainer:1" and container["imagePullPolicy"] == "Never"
+    claims = {thing["metadata"]["name"]: thing["spec"] for thing in things if thing["kind"] == "PersistentVolumeClaim"}
+    assert claims["demo-models"]["resources"]["requests"]["storage"] == "50Gi"
+
+
+def test_it_can_be_left_alone(lookups: Lookups) -> None:
+    """As the playbooks do, which give the site themselves."""
+    assert "site.images.trainer: missing" in refused(lookups, "site.fromNamespace=false")
+    assert "and into this namespace" in refused(lookups, "site.fromNamespace=false")
+
+
+def test_a_site_of_another_version_is_refused_by_its_key(lookups: Lookups) -> None:
+    lookups.objects[0]["data"]["site.yaml"] = yaml.safe_dump({"site": HELD | {"imgaes": {}}})
+    assert "site.imgaes" in refused(lookups)
