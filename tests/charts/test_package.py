@@ -243,4 +243,8 @@ def test_the_index_is_for_any_server_or_for_one(packages: Path, tmp_path: Path) 
     ):
         (entry,) = yaml.safe_load((folder / "index.yaml").read_text(encoding="utf-8"))["entries"]["trainjob"]
         assert entry["urls"] == [f"{url}{NAME}.tgz"] and entry["kubeVersion"] == META["kubeVersion"]
-        assert sorted(path.name for path in folder.iterdir()) == ["index.yaml", f"{NAME}.tgz"]
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "index.yaml",
+            f"room-{META['version']}.tgz",
+            f"{NAME}.tgz",
+        ]

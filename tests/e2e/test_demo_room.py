@@ -117,5 +117,5 @@ def test_it_is_removed_with_its_jobs(presenter: phones.Presenter) -> None:
     kubectl("-n", NAMESPACE, "wait", "--for=delete", "pytorchjobs", "-l", JOBS, "--timeout=120s")
     assert not pods(f"app.kubernetes.io/instance={ROOM}")
     told = playbook("room", "-e", f"phase={PHASE}")
-    assert changed(told) == 1
-    assert "round 1" in opened(told).page().lower() or "round" in opened(told).page().lower()
+    assert re.search(r"changed .* room : Install the room", told)
+    assert "Round" in opened(told).page(), "where it was, as its state is in the volume"
