@@ -199,8 +199,8 @@ SITE = README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md charts/*/*.md data/*/R
 workshop: venv ##+ the workshop for Showroom, from docs/present/attendees.md, in artifacts/workshop: Antora's content, solve and validate
 	@$(BIN)/python docs/workshop.py artifacts/workshop
 
-pictures: venv-dev gen ##+ the README's pictures: the moving one from docs/evidence/demo-log.md, the others from the newest run of `make demo`, and from PAGE=http://... of a served model; MERMAID=FILE draws the diagrams; needs Chromium
-	@PAGE="$(PAGE)" MERMAID="$(MERMAID)" $(BIN)/python docs/pictures.py
+pictures: venv-dev gen ##+ the README's pictures: the moving one from docs/evidence/demo-log.md, the others from the newest run of `make demo`, from PAGE=http://... of a served model, and from ROOM=, the presenter's address; MERMAID=FILE draws the diagrams; needs Chromium
+	@PAGE="$(PAGE)" ROOM="$(ROOM)" MERMAID="$(MERMAID)" PYTHONPATH=training/src:cluster:tests:training/tests $(BIN)/python docs/pictures.py
 
 bench: venv-dev binaries ## every bench with its floor, and one table; a smoke of each is in `make test` (BENCHES="dedup ...")
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0

@@ -2,6 +2,7 @@
 
 Needs Chromium (Debian: apt-get install chromium). The report is that of the newest survival run under artifacts/. With PAGE, the address
 of a served model, the page on which both models answer is taken, too, after its first sample question: on a laptop, and on a phone.
+With ROOM, the presenter's secret address of a room, four phones play a round there, and its board is taken after the reveal, with a phone.
 With MERMAID, the file mermaid.min.js (`npm pack mermaid@11`), the diagrams are drawn from docs/pictures/*.mmd, and nothing else is: then
 no page needs a network to show them.
 """
@@ -36,7 +37,10 @@ SCHEMES = ("dark", "light")
 PATIENCE_SECONDS = 600.0
 FIRST_QUESTION = 'document.querySelector(".chip").value'
 TOP, MODELS = "scrollTo(0, 0)", 'document.getElementById("answers").scrollIntoView()'
+OWN = 'document.querySelector("#answers .card:last-child").scrollIntoView()'
 ANSWERED = 'document.querySelectorAll(".ended").length > 1'
+BOARD_HEIGHT, SETTLED_SECONDS = 560, 2.0
+"""Pixels; and how long tiles take to change their color."""
 
 
 class Browser:
@@ -140,6 +144,42 @@ def of_page(browser: Browser, address: str) -> dict[str, Image.Image]:
     return pictures
 
 
+def of_room(browser: Browser, link: str) -> dict[str, Image.Image]:
+    """Return pictures by color scheme of a round that four phones have played: the board, and next to it a phone that asked its model."""
+    from e2e import phones
+
+    address = link.partition("/presenter/")[0]
+    presenter = phones.Presenter(address)
+    presenter.enter(link)
+    presenter.do("next")
+    presenter.do("open")
+    names = ("Ada", "Grace", "Linus", "Mary")
+    people = [phones.Phone(address, *card) for card in phones.FOUR.items()]
+    for name, person in zip(names, people, strict=True):
+        person.join(name)
+    presenter.do("close")
+    presenter.trained()
+    presenter.do("reveal")
+    for cookie in people[0].client.cookies.jar:
+        browser("Network.setCookie", name=cookie.name, value=str(cookie.value), url=address, httpOnly=True)
+    pictures = {}
+    for scheme in SCHEMES:
+        pictures[scheme] = Image.new("RGB", (LAPTOP[0] + GAP + PHONE[0], BOARD_HEIGHT), "#888")
+        for path, size, at in (("board", LAPTOP, 0), ("me", PHONE, LAPTOP[0] + GAP)):
+            size = (size[0], BOARD_HEIGHT)
+            browser.picture(size, scheme)
+            browser.open(f"{address}/{path}")
+            if path == "me":
+                asked = json.dumps(people[0].question())
+                browser.value(
+                    f"document.querySelector('textarea').value = {asked}; document.querySelector('form.ask button').click()"
+                )
+                browser.wait(ANSWERED)
+            time.sleep(SETTLED_SECONDS)
+            pictures[scheme].paste(browser.picture(size, scheme, TOP if path == "board" else OWN), (at, 0))
+    return pictures
+
+
 def of_diagram(browser: Browser, source: Path) -> str:
     """Return a diagram as SVG, its text as text, with the hash of its source; SystemExit with what Mermaid says against it."""
     settings = {
@@ -184,7 +224,7 @@ def main() -> None:
     if program is None:
         raise SystemExit("error: chromium: command not found; apt-get install chromium")
     FOLDER.mkdir(exist_ok=True)
-    address = os.environ.get("PAGE", "").rstrip("/")
+    address, room = os.environ.get("PAGE", "").rstrip("/"), os.environ.get("ROOM", "")
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(program, profile)
         try:
@@ -194,6 +234,7 @@ def main() -> None:
             taken = {
                 "report": of_report(browser, newest()),
                 **({"page": of_page(browser, f"{address}/")} if address else {}),
+                **({"room": of_room(browser, room)} if room else {}),
             }
             for name, pictures in taken.items():
                 for scheme, picture in pictures.items():

@@ -73,10 +73,10 @@ class Phone:
         self.card, self.blanks = card, blanks
         self.client = httpx.Client(base_url=url, timeout=patience.seconds(60), trust_env=False)
 
-    def join(self) -> None:
+    def join(self, name: str = "") -> None:
         """Take a place and fill the card."""
         self.client.get("/me")
-        assert self.client.post("/me/claim", data={"name": self.card}).status_code < 400
+        assert self.client.post("/me/claim", data={"name": name or self.card}).status_code < 400
         filled = {"card": self.card, **{f"blank-{key}": text for key, text in self.blanks.items()}}
         reply = self.client.post("/me/card", data=filled)
         assert reply.status_code < 400, said(reply.text)
@@ -89,11 +89,14 @@ class Phone:
             time.sleep(0.5)
         return page
 
-    def is_right(self) -> bool:
-        """Ask one's own adapter in a wording that was never trained on; say whether it states the fact."""
+    def question(self) -> str:
+        """Return a wording that was never trained on."""
         content: dict[str, Any] = yaml.safe_load((CARDS / f"{self.card}.yaml").read_text("utf-8"))
-        question = content["test"][0].format(**self.blanks)
-        told = room_parts.answers(self.client.post("/me/ask", data={"question": question}).text)
+        return str(content["test"][0].format(**self.blanks))
+
+    def is_right(self) -> bool:
+        """Ask one's own adapter; say whether it states the fact."""
+        told = room_parts.answers(self.client.post("/me/ask", data={"question": self.question()}).text)
         return any(list(self.blanks.values())[-1].split()[-1] in told.get(f"answer-{side}", "") for side in (0, 1))
 
 
