@@ -65,11 +65,12 @@ def test_a_stop_counts_nothing_and_keeps_what_losses_have_counted(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", [{}, JOBSET], ids=["pytorchjob", "trainjob"])
-def test_five_preemptions_cost_no_restart_and_no_step_and_end_in_the_same_bytes(
+def test_more_preemptions_than_restarts_cost_none_and_no_step_and_end_in_the_same_bytes(
     place: Workplace, job: dict[str, str]
 ) -> None:
+    """One restart is allowed; a start takes ten CPU-seconds, so there are as few as show it, and the count of five is above."""
     reached = 0
-    for _round in range(5):
+    for _round in range(2):
         said, codes = stopped(place, "preempted", [0, 1], **job)
         assert codes == [143, 143] and "Traceback" not in said, said
         good = checkpoints.last_good(place.root / "preempted" / "checkpoints", print)
@@ -80,7 +81,7 @@ def test_five_preemptions_cost_no_restart_and_no_step_and_end_in_the_same_bytes(
         outputs = [pod.communicate(timeout=300)[0] for pod in pods]
         assert [pod.returncode for pod in pods] == [0, 0], "\n".join(outputs)
     manifest = json.loads((place.root / "preempted" / "manifest.json").read_text())
-    assert manifest["attempts"] == {"restarts": 5, "repeated_steps": 0}
+    assert manifest["attempts"] == {"restarts": 2, "repeated_steps": 0}
     first, second = (
         (place.root / run / "best_model" / "model.safetensors").read_bytes() for run in ("preempted", "alone")
     )
