@@ -39,7 +39,7 @@ SERVERS: dict[str, Any] = {
     "endpoints": [{"addresses": ["192.0.2.12"]}, {"addresses": ["192.0.2.11"]}],
 }
 """As API servers write it; those of the tests do not."""
-POLICIES = {"build", "deny", "fetch", "inside", "progress", "promote", "serve"}
+POLICIES = {"build", "deny", "fetch", "inside", "progress", "promote", "room", "serve"}
 
 
 def names(cluster: Cluster, api: str, kind: str) -> set[str]:
@@ -75,7 +75,10 @@ def test_from_nothing_to_nothing(cluster: Cluster) -> None:
     assert first.code == 0, first.text
     assert names(cluster, NET, "NetworkPolicy") == POLICIES
     assert (
-        let_in(cluster, "serve") == let_in(cluster, "progress") == ["192.0.2.11/32", "192.0.2.12/32", "198.51.100.0/24"]
+        let_in(cluster, "serve")
+        == let_in(cluster, "room")
+        == let_in(cluster, "progress")
+        == ["192.0.2.11/32", "192.0.2.12/32", "198.51.100.0/24"]
     )
     assert names(cluster, KUEUE, "LocalQueue") == {"gpus"}
     labels = cluster.client.look("v1", "Namespace", SPACE)["metadata"]["labels"]  # type: ignore[index]

@@ -74,6 +74,16 @@ def test_what_is_given_wins(lookups: Lookups) -> None:
     assert claims["demo-models"]["resources"]["requests"]["storage"] == "50Gi"
 
 
+def test_a_given_default_wins_as_well(lookups: Lookups) -> None:
+    things = rendered(lookups, "site.images.pullPolicy=IfNotPresent", "site.keepVolumes=true", "site.queue=")
+    job = one(things, "PyTorchJob")
+    assert "kueue.x-k8s.io/queue-name" not in job["metadata"]["labels"]
+    (container,) = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+    assert container["image"] == IMAGE and container["imagePullPolicy"] == "IfNotPresent"
+    claims = [thing for thing in things if thing["kind"] == "PersistentVolumeClaim"]
+    assert all(claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for claim in claims)
+
+
 def test_it_can_be_left_alone(lookups: Lookups) -> None:
     """As the playbooks do, which give the site themselves."""
     assert "site.images.trainer: missing" in refused(lookups, "site.fromNamespace=false")

@@ -29,25 +29,10 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- if ne (toString (.Values.site | default dict).fromNamespace) "false" -}}
 {{- $held := lookup "v1" "ConfigMap" .Release.Namespace "trainlab-site" -}}
 {{- with (dig "data" "site.yaml" "" $held | fromYaml).site -}}
-{{- $defaults := ($.Files.Get "defaults.json" | fromJson).site -}}
-{{- $_ := set $.Values "site" (include "trainjob.siteBelow" (dict "given" ($.Values.site | default dict) "known" . "defaults" $defaults) | fromJson) -}}
+{{- $given := include "trainjob.clean" ($.Values.site | default dict) | fromJson -}}
+{{- $_ := set $.Values "site" (mergeOverwrite . $given) -}}
 {{- end -}}
 {{- end -}}
-{{- end -}}
-
-{{- /* .given with what .known has where it is absent or as in .defaults. */}}
-{{- define "trainjob.siteBelow" -}}
-{{- $result := deepCopy .given -}}
-{{- range $key, $value := .known -}}
-{{- $given := index $.given $key -}}
-{{- $default := index $.defaults $key -}}
-{{- if and (kindIs "map" $value) (kindIs "map" $default) (not (empty $default)) -}}
-{{- $_ := set $result $key (include "trainjob.siteBelow" (dict "given" ($given | default dict) "known" $value "defaults" $default) | fromJson) -}}
-{{- else if or (kindIs "invalid" $given) (eq (toJson $given) (toJson $default)) -}}
-{{- $_ := set $result $key $value -}}
-{{- end -}}
-{{- end -}}
-{{- toJson $result -}}
 {{- end -}}
 
 {{- define "trainjob.resolve" -}}

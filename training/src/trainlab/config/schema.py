@@ -191,10 +191,13 @@ def _lines(node: Any, pad: str) -> str:
 
 
 def values_file() -> str:
-    """Return the chart's values.yaml: each key with its default below what it means, and the keys of a phase as comments."""
-    lines = [VALUES_HEAD]
-    for name, model in (("preset", Preset), ("site", Site)):
-        lines += [*_comment(model.__doc__ or "", ""), f"{name}:", *_commented(model, "  ")]
+    """Return the chart's values.yaml: each key with its default below what it means.
+
+    Those of site and phase are comments: what is given wins over what the namespace knows, also where it is the default.
+    """
+    lines = [VALUES_HEAD, *_comment(Preset.__doc__ or "", ""), "preset:", *_commented(Preset, "  ")]
+    site = [f"# {line}" for line in ("site:", *_commented(Site, "  "))]
+    lines += ["", *_comment(Site.__doc__ or "", ""), *site]
     phase: Tree = {}
     for key, *row in _rows():
         *blocks, name = key.strip("`").split(".")

@@ -188,7 +188,7 @@ class Site(SiteBlock):
     from_namespace: bool = Field(
         True,
         description="Take what is not given here from the ConfigMap trainlab-site of the namespace, which playbooks/image.yml and "
-        "attendees.yml write. A value that is the chart's default counts as not given.",
+        "attendees.yml write.",
     )
     preflight: bool = Field(
         False, description="Helm also checks nodes (GPUs) and StorageClasses first; true only if you may list them."
