@@ -67,6 +67,7 @@ class ActionModule(DocumentedAction):
         context = {
             "phase": resolved["phase"],
             "site": resolved["site"],
+            "run": f"{resolved['phase']['name']}-{resolved['hash']}",
             "world_size": resolved["world_size"],
             "protocol": resolved["protocol"],
             "claims": {name: _claim(name, resolved["site"], args["release"]) for name in resolved["volumes"]},

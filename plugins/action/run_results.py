@@ -23,7 +23,7 @@ UNSCHEDULABLE_SECONDS = 30.0
 QUIET_SECONDS = 5.0
 # small files only: a kubelet rotates a container's log at 10 MiB
 SCRIPT = (
-    'cd "/runs/$TRAINLAB_RUN" && find . -maxdepth 1 -type f -name "*.[jh][st]*" -size -3000k -print0 '
+    '[ -d "/runs/$TRAINLAB_RUN" ] || exit 0; cd "/runs/$TRAINLAB_RUN" && find . -maxdepth 1 -type f -name "*.[jh][st]*" -size -3000k -print0 '
     "| tar --null --files-from=- -czf - | base64"
 )
 
@@ -37,7 +37,14 @@ class ActionModule(DocumentedAction):
         if self.check:
             return {"changed": False, "path": str(folder), **_known(folder)}
         api, _version = connect(args["kubeconfig"], args["kube_context"])
-        files = unpacked(_read(api, args), args["run"])
+        text = _read(api, args)
+        if not text.strip():  # no such folder: even an archive of nothing is not empty
+            if args["required"]:
+                raise AnsibleActionFail(
+                    f"run {args['run']} is not in claim {args['claim']} of namespace {args['namespace']}; train it first"
+                )
+            return {"changed": False, "path": str(folder), "files": [], "report": {}, "gate": {}}
+        files = unpacked(text, args["run"])
         changed = _write(folder, files)
         return {"changed": changed, "path": str(folder), **_known(folder)}
 

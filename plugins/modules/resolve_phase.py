@@ -73,7 +73,7 @@ ansible_facts:
   type: complex
   contains:
     trainlab_resolved:
-      description: C(phase) and C(site) as merged, with all defaults, C(world_size), the
+      description: C(phase) and C(site) as merged, with all defaults, the C(run) that it makes, C(world_size), the
         C(protocol) that is served (C(openai) or C(v2)), the C(claims) of the release by volume, C(plan)
         (C(ok), C(verdict), C(findings) and the numbers of C(trainlab plan --json)), C(proxy) (what C(site) got of the cluster's,
         and its C(ports)), C(server), C(kubectl) and C(helm) as the beginning

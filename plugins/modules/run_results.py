@@ -42,6 +42,10 @@ options:
     description: Folder on the controller; the files go into a subfolder named after the run.
     type: path
     required: true
+  required:
+    description: Fail where the volume holds no such run; otherwise there are no files.
+    type: bool
+    default: true
   timeout:
     description: Seconds to wait until the pod has ended.
     type: int

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; `plan`, `prepare`, `questions` and `room` define their options in modules imported only for them."""
+    """Return the parser; `plan`, `prepare`, `questions`, `compare` and `room` define their options in modules imported only for them."""
     text = "Model-training phases: check, train, evaluate, serve."
     parser = argparse.ArgumentParser(prog="trainlab", description=text)
     parser.add_argument("--version", action="version", version=f"trainlab {__version__}")
@@ -108,6 +108,13 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
             command.add_argument("--why", metavar="REASON", help="with --override: the reason")
         if name == "report":
             command.add_argument("--out", type=Path, metavar="FILE", help="write the page here instead")
+
+    text = "show runs side by side: step time, communication, efficiency, beside what plan says"
+    compare = _command(commands, "compare", _compare, text)
+    if list(first) == ["compare"]:
+        from trainlab.report import comparison
+
+        comparison.add_arguments(compare)
 
     watch = _command(commands, "watch", _watch, "show step, loss and time left of a run until it ends")
     watch.add_argument("source", metavar="RUN_DIR|URL", help="run directory, or http://HOST:28080 of the first pod")
@@ -273,6 +280,12 @@ def _report(args: argparse.Namespace) -> int:
 
     print(results.write_report(args.run_dir, out=args.out))
     return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from trainlab.report import comparison
+
+    return comparison.from_args(args)
 
 
 def _watch(args: argparse.Namespace) -> int:

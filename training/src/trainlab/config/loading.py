@@ -6,7 +6,7 @@ Called by the CLI (`check`, `run`, `fetch`, `serve`) and by nothing that needs t
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,16 @@ def trained(phase: Phase) -> dict[str, Any]:
         *blocks, last = key.split(".")
         functools.reduce(dict.__getitem__, blocks, content).pop(last, None)
     return content
+
+
+def leaves(block: Mapping[str, Any], above: str = "phase") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) of all leaves; lists and empty sections are leaves."""
+    for name, value in block.items():
+        key = f"{above}.{name}"
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, key)
+        else:
+            yield key, value
 
 
 def phase_hash(phase: Phase) -> str:

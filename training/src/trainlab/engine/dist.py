@@ -83,6 +83,25 @@ def gather(value: T) -> list[T]:
     return values
 
 
+def step_parts(model: Any) -> dict[str, float] | None:
+    """Return the mean seconds of this rank's steps: {forward, backward, communication, overlapped}; None if DDP does not wrap `model`.
+
+    DDP logs the first ten steps and every hundredth. Communication is from the first bucket of gradients to the last one, waits for
+    slower ranks included; overlapped is the part of it during which the backward pass went on.
+    """
+    logged = getattr(model, "_get_ddp_logging_data", None)
+    if logged is None:
+        return None
+    names = {
+        "forward": "avg_forward_compute_time",
+        "backward": "avg_backward_compute_time",
+        "communication": "avg_backward_comm_time",
+        "overlapped": "avg_backward_compute_comm_overlap_time",
+    }
+    data = logged()
+    return {name: data[key] / 1e9 for name, key in names.items()} if names["communication"] in data else None
+
+
 def check_collectives() -> dict[str, Any]:
     """Return {world_size, hosts, nodes, backend, sum, expected, megabytes, seconds, bandwidth_mb_s}; every rank must call it.
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import Phase, ResnetPhase, Values
+from trainlab.config import Phase
 
 GIB = 2**30
 UNLIMITED = 2**60  # cgroup v1 reports a number of this size if there is no limit
@@ -113,25 +113,14 @@ def planned(phase: Phase) -> dict[str, Any]:
     """Return what `trainlab plan` computes for one GPU (for a pod without one: for the pod), None for unknown models."""
     import torch
 
-    from trainlab.errors import UserError
-    from trainlab.plan import devices, estimate, source
+    from trainlab.plan import of_phase
 
-    fields: dict[str, Any] = {"phase": phase}
-    values = Values.model_construct(**fields)  # not judged again: the site is the chart's, and not the default one
-    job = source.job_of(values, [])
-    if job.arch is None and not isinstance(phase, ResnetPhase):
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    plan = of_phase.plan(phase, name)
+    if plan.parameters is None:
         return {"planned_gib": None, "planned_for": None}
-    try:
-        gpu = torch.cuda.get_device_name().replace(" ", "-") if job.on_gpu and torch.cuda.is_available() else None
-        job, device, _ = source.device_of(values, job, gpu)
-    except UserError:  # a GPU not in the table: bytes do not depend on it
-        device = devices.find(source.DEFAULT_GPU)
-    if isinstance(phase, ResnetPhase):
-        plan = estimate.estimate_images(phase, job, device, 1.0)
-    else:
-        plan = estimate.estimate(job, device, 1.0)
     gib = _gib(plan.memory.total) if plan.memory else None
-    return {"planned_gib": gib, "planned_for": "GPU" if job.on_gpu else "pod"}
+    return {"planned_gib": gib, "planned_for": "GPU" if plan.job.on_gpu else "pod"}
 
 
 def pod(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> dict[str, float | None]:

@@ -3,6 +3,7 @@
 Checkpoints are marked when complete and rotated after that. The result is best_model/ or lora_adapter/.
 """
 
+import statistics
 import time
 import warnings
 from dataclasses import dataclass
@@ -150,12 +151,13 @@ def length_at(curriculum: tuple[CurriculumStep, ...], step: int, total: int) -> 
 class StepReporter(TrainerCallback):
     """Turns steps into lines and numbers: `step 12/120 loss 3.1 900 tokens/s (31% MFU) eta 85 s`, MFU on GPUs alone.
 
-    Tokens are those of all ranks, since the first step of this process: TRL's count, else `step_tokens` a step.
+    The numbers are also in each step's entry of the history, and so in TensorBoard, with its seconds without validation and saving. Tokens are those of all ranks, since the first step of this process: TRL's count, else `step_tokens` a step.
     """
 
     def __init__(self, progress: Progress, step_tokens: int = 0) -> None:
         self._progress, self._eta, self._step_tokens = progress, Eta(), step_tokens
         self._first, self._began = 0, time.monotonic()
+        self._step_began = self._began
         self._train: dict[str, float] = {}
         self._validation: dict[str, float] = {}
 
@@ -163,6 +165,10 @@ class StepReporter(TrainerCallback):
         """Start the clock; a resumed run starts at its step."""
         self._eta, self._first, self._began = Eta(state.global_step), state.global_step, time.monotonic()
         self._progress.say(f"training from step {state.global_step} to {state.max_steps}")
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Start the clock of the step."""
+        self._step_began = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Report the progress at this step."""
@@ -181,6 +187,12 @@ class StepReporter(TrainerCallback):
             self._train["tokens_per_second"] = tokens / (time.monotonic() - self._began)
             if self._progress.peak_tokens:
                 self._train["mfu"] = self._train["tokens_per_second"] / self._progress.peak_tokens
+            measured = {key: self._train[key] for key in ("tokens_per_second", "mfu") if key in self._train}
+            measured["step_seconds"] = (
+                time.monotonic() - self._step_began
+            )  # the loss was read: a GPU has ended the step
+            for entry in (logs, state.log_history[-1]):
+                entry.update(measured)
         if "eval_loss" in logs:
             self._validation = {"loss": float(logs["eval_loss"])}
             self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
@@ -279,6 +291,7 @@ def _outcome(phase: Phase, trainer: CheckpointedTrainer, seconds: float, resumed
     evaluations = [entry for entry in history if "eval_loss" in entry]
     chosen = bool(trainer.args.load_best_model_at_end and evaluations)  # else the last step's weights are the result
     best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if chosen else None
+    times = [entry["step_seconds"] for entry in history if "step_seconds" in entry]
     return {
         "recipe": phase.recipe,
         "world_size": world,
@@ -287,6 +300,8 @@ def _outcome(phase: Phase, trainer: CheckpointedTrainer, seconds: float, resumed
         "steps": steps,
         "resumed_from_step": resumed,
         "seconds": round(seconds, 1),
+        "step_seconds": statistics.median(times) if times else None,
+        "step_parts": dist.step_parts(trainer.model_wrapped),
         "first_loss": losses[0] if losses else None,
         "last_loss": losses[-1] if losses else None,
         "validation_loss": best["eval_loss"] if best else None,

@@ -259,6 +259,7 @@ class Loop:
             "steps": self.state.step,
             "resumed_from_step": first,
             "seconds": round(seconds, 1),
+            "step_parts": dist.step_parts(self.model),
             "samples_per_second": round((self.state.step - first) * self.batch / seconds, 1) if seconds else None,
             "first_loss": losses[0] if losses else None,
             "last_loss": losses[-1] if losses else None,

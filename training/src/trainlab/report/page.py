@@ -36,10 +36,9 @@ def render(content: Mapping[str, Any], wording: Mapping[str, Any]) -> str:
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"score": score, "marked": marked, "perplexity": perplexity, "reach": reach}
-    source = package_files("trainlab.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     curves, second = content["curves"], content.get("accuracy")
     more = charts.curves(second["training"], second["validation"], "accuracy in %") if second else ""
-    return environment.from_string(source).render(
+    return environment.from_string(text("page.html.j2")).render(
         **{
             "pictures": [],
             "stages": [],
@@ -52,11 +51,22 @@ def render(content: Mapping[str, Any], wording: Mapping[str, Any]) -> str:
             **content,
         },
         wording=wording,
+        style=style(),
         chart=Markup(charts.curves(curves["training"], curves["validation"])),
         second_chart=Markup(more),
         bars=[bar_chart(entry) for entry in content["scores"]],
         shown=SHOWN,
     )
+
+
+def style() -> Markup:
+    """Return the style sheet that all pages of reports have."""
+    return Markup(text("style.css"))
+
+
+def text(name: str) -> str:
+    """Return a template or style sheet of this folder."""
+    return package_files("trainlab.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def score(value: float, share: bool, signed: bool = False) -> str:

@@ -3,13 +3,13 @@
 phase.json and manifest.json of the run directory hold it. No torch.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainlab import files
 from trainlab.config import Phase
-from trainlab.config.loading import PHASE_FILE, load_values, trained
+from trainlab.config.loading import PHASE_FILE, leaves, load_values, trained
 from trainlab.config.rule import shown
 from trainlab.errors import UserError
 
@@ -25,10 +25,10 @@ def refuse_other_phase(run_dir: Path, phase: Phase) -> None:
     if not path.exists():
         return
     try:
-        old = dict(_flat(trained(load_values([path]).phase)))
+        old = dict(leaves(trained(load_values([path]).phase)))
     except UserError as error:
         raise UserError(f"{error}\n{run_dir}: this run cannot be compared with the phase; {OTHERWISE}") from None
-    new = dict(_flat(trained(phase)))
+    new = dict(leaves(trained(phase)))
     changes = [
         f"{key} was {_text(old, key)}, now {_text(new, key)}"
         for key in sorted(old.keys() | new.keys())
@@ -61,16 +61,6 @@ def refuse_other_inputs(run_dir: Path, record: Mapping[str, Any]) -> None:
             f"{run_dir}: this run started with {ranks} ranks, now {record['world_size']}: batches and the order of rows "
             f"would change on the way; start it with --processes {ranks} as before, {OTHERWISE}"
         )
-
-
-def _flat(block: Mapping[str, Any], above: str = "phase") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of all leaves; lists and empty sections are leaves."""
-    for name, value in block.items():
-        key = f"{above}.{name}"
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, key)
-        else:
-            yield key, value
 
 
 def _text(values: Mapping[str, Any], key: str) -> str:
