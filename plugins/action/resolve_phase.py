@@ -67,7 +67,7 @@ class ActionModule(DocumentedAction):
         context = {
             "phase": resolved["phase"],
             "site": resolved["site"],
-            "run": f"{resolved['phase']['name']}-{resolved['hash']}",
+            "run": f"{args['release']}-{resolved['hash']}",  # as the chart names it
             "world_size": resolved["world_size"],
             "protocol": resolved["protocol"],
             "claims": {name: _claim(name, resolved["site"], args["release"]) for name in resolved["volumes"]},

@@ -223,6 +223,14 @@ COMPUTED = [
         "phase.stage.curriculum",
         "phase: {stage: {curriculum: [{length: 1024, share: 0.5}, {length: 512, share: 0.5}]}}",
     ),
+    *(
+        ("staged-pretrain", key, f"phase: {{model: {{source: 'init:llama-{size}'}}}}")
+        for key, size in (
+            ("phase.model.source", "hidden100-layers2-heads3-kv1-mlp64-vocab512-context4096"),
+            ("phase.model.source", "hidden96-layers2-heads6-kv4-mlp64-vocab512-context4096-tied"),
+            ("phase.model.max_length", "hidden96-layers2-heads6-kv2-mlp64-vocab512-context1024"),
+        )
+    ),
     ("survival", "site.gpuResource", "site: {gpuResource: nvidia.com/mig-1g.10gb}"),
     ("staged-pretrain", "site.gpuResource", "site: {gpuResource: nvidia.com/gpu.shared, spread: required}"),
     *(

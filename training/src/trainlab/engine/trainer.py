@@ -188,10 +188,9 @@ class StepReporter(TrainerCallback):
             if self._progress.peak_tokens:
                 self._train["mfu"] = self._train["tokens_per_second"] / self._progress.peak_tokens
             measured = {key: self._train[key] for key in ("tokens_per_second", "mfu") if key in self._train}
-            measured["step_seconds"] = (
-                time.monotonic() - self._step_began
-            )  # the loss was read: a GPU has ended the step
-            for entry in (logs, state.log_history[-1]):
+            # the loss was read: a GPU has ended the step
+            measured["step_seconds"] = time.monotonic() - self._step_began
+            for entry in (logs, *state.log_history[-1:]):
                 entry.update(measured)
         if "eval_loss" in logs:
             self._validation = {"loss": float(logs["eval_loss"])}

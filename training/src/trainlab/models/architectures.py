@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import Phase, PretrainPhase
+from trainlab.config.types import SIZE_PARTS, size_parts
 from trainlab.errors import UserError
 
 
@@ -117,7 +118,11 @@ MARKS = {
 
 
 def find(source: str) -> Architecture | None:
-    """Return the architecture that a model source or id names, None if it is not in the table."""
+    """Return the architecture that a model source or id names, None if it is not in the table and not written out."""
+    if size := size_parts(source):
+        name, *numbers = source.partition(":")[2], *(size[part] for part in SIZE_PARTS)
+        hidden, layers, heads, kv_heads, intermediate, vocab, context = numbers
+        return Architecture(name, hidden, layers, heads, kv_heads, intermediate, vocab, name.endswith("-tied"), context)
     text = source.lower()
     return next((TABLE[name] for mark, name in MARKS.items() if mark in text), None)
 
@@ -156,8 +161,11 @@ def from_config(name: str, config: Mapping[str, Any], where: str = "config.json"
 
 
 def of_phase(phase: Phase) -> Architecture:
-    """Return the architecture that `model.source` names; config/ accepts only sizes in the table."""
-    return TABLE[phase.model.source.partition(":")[2]]
+    """Return the architecture that `model.source` names; raises UserError for one that no stage can have."""
+    arch = find(phase.model.source)
+    if arch is None:
+        raise UserError(f"phase.model.source is {phase.model.source}: no known size; name one, as init:llama-139M")
+    return arch
 
 
 def random_init_dir(phase: PretrainPhase, models: Path) -> Path:

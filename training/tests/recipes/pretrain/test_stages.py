@@ -3,11 +3,13 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from checkout import VALUES
 from numpy.typing import NDArray
 from stages import DPO, PRETRAIN, SFT, phase_of
@@ -18,9 +20,11 @@ from trainlab.config.methods import STAGES
 from trainlab.errors import UserError
 from trainlab.models import architectures as table
 from trainlab.models import parents
+from trainlab.plan import of_phase
 from trainlab.recipes import dpo, prepared_blocks
 from trainlab.report import words
 from trainlab.run import results
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 
 def write_run(out: Path, name: str, kind: str, ended: str | None = "2026-11-21", **gate_keys: Any) -> Path:
@@ -98,6 +102,25 @@ def test_counts_are_those_of_the_weights() -> None:
     for name, expected in (("llama-2.4M", 2_410_176), ("llama-139M", 139_322_112), ("llama-7.39B", 7_391_678_464)):
         arch = table.find(name)
         assert arch is table.TABLE[name] and arch.parameters == expected
+
+
+def test_a_size_that_is_written_out_is_that_of_the_table() -> None:
+    """And the weights drawn of it are as many as counted; transformers is asked, without memory for them."""
+    named = table.find("init:llama-2.4M")
+    for source in ("init:llama-", "parent:llama-"):
+        arch = table.find(f"{source}hidden192-layers4-heads6-kv3-mlp512-vocab4096-context512-tied")
+        assert arch and named and replace(arch, name=named.name) == named
+    other = table.find("init:llama-hidden64-layers2-heads4-kv2-mlp160-vocab512-context256")
+    assert other and not other.tied
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(LlamaConfig(**other.config))
+    assert sum(each.numel() for each in model.parameters()) == other.parameters
+
+
+def test_a_stage_of_a_size_that_is_written_out_is_planned(phase_dict: dict[str, Any]) -> None:
+    source = "init:llama-hidden64-layers2-heads4-kv2-mlp160-vocab512-context256"
+    phase = phase_of(phase_dict, PRETRAIN, model={"source": source})
+    assert of_phase.plan(phase).parameters == table.of_phase(phase).parameters
 
 
 def items(count: int = 10, **keys: Any) -> dict[str, Any]:
