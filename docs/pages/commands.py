@@ -14,7 +14,7 @@ from pages.markdown_table import code, table
 PAGE = "docs/reference/cli.md"
 FOR = {
     "Before a run": ("check", "plan", "fetch", "prepare", "questions", "schema"),
-    "A run": ("run", "watch", "eval", "gate", "report"),
+    "A run": ("run", "watch", "eval", "gate", "report", "compare"),
     "Learning": ("lesson",),
     "Serving": ("serve", "ask", "room", "promote", "verify-run", "end-lease"),
 }

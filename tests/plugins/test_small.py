@@ -90,6 +90,35 @@ def test_a_broken_archive_is_an_error_with_the_pods_words() -> None:
         run_results.unpacked("sh: cd: /runs/r: No such file or directory", "r")
 
 
+@pytest.mark.parametrize("required", [True, False])
+def test_a_run_that_the_volume_lacks_is_a_sentence_or_nothing(
+    required: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = run_results.ActionModule.__new__(run_results.ActionModule)
+    monkeypatch.setattr(run_results.ActionModule, "check", False)
+    monkeypatch.setattr(run_results, "connect", lambda *_: (None, {}))
+    monkeypatch.setattr(run_results, "_read", lambda *_: "")
+    args = {"kubeconfig": "", "kube_context": "", "dest": str(tmp_path), "run": "r", "claim": "c", "namespace": "demo"}
+    if required:
+        with pytest.raises(AnsibleActionFail, match="run r is not in claim c of namespace demo; train it first"):
+            module.run_on_controller({**args, "required": True})
+    else:
+        assert module.run_on_controller({**args, "required": False})["gate"] == {}
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_reading_pod_runs_is_quiet_about_a_run_that_is_not_there(tmp_path: Path) -> None:
+    script = run_results.SCRIPT.replace("/runs", str(tmp_path))
+    call = ["/bin/sh", "-ec", script]
+    environment = {"PATH": os.environ["PATH"], "TRAINLAB_RUN": "r"}
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "gate.json").write_text("{}")
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, check=True)
+    assert run_results.unpacked(done.stdout, "r") == {"gate.json": b"{}"}
+
+
 def test_the_reading_pod_passes_the_restricted_level() -> None:
     args = {"image": "i", "pull_policy": "Never", "pull_secret": "s", "run": "r", "release": "x", "claim": "c"}
     args["sub_path"] = ""

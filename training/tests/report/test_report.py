@@ -102,6 +102,17 @@ class Check(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
+def test_what_the_history_says_of_steps_is_drawn(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    run = make_run(tmp_path, phase_dict)
+    assert "Over the steps" not in results.write_report(run).read_text(encoding="utf-8")
+    history = [{"step": i, "loss": 2.0, "learning_rate": 1e-5 * i, "grad_norm": 1.0, "mfu": None} for i in range(1, 9)]
+    files.write_json(run / "training_history.json", [*history, {"step": 8, "eval_loss": 2.0}])
+    text = results.write_report(run).read_text(encoding="utf-8")
+    assert "Over the steps: learning rate, gradient norm</summary>" in text and "<h3>Gradient norm</h3><svg" in text
+    assert 'aria-label="training learning rate from' in text
+    Check(text)
+
+
 def test_page_is_whole_and_self_contained(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
     path = results.write_report(make_run(tmp_path, phase_dict))
     text = path.read_text(encoding="utf-8")

@@ -50,6 +50,15 @@ PARTS = {  # file -> what the report lacks without it
     "demo_outputs/after.json": "no answers of the tuned model to the phase's questions",
 }
 
+TRACES = {
+    "learning_rate": "learning rate",
+    "grad_norm": "gradient norm",
+    "tokens_per_second": "tokens per second",
+    "mfu": "MFU",
+    "step_seconds": "seconds of a step",
+}
+"""What the history of a run may say of a step -> its name."""
+
 
 class Content:
     """What the files of a run directory say; None, {} or [] for those in `missing`, which has a sentence for each."""
@@ -93,6 +102,7 @@ def frame(content: Content, summarize: Callable[[Any], list[str]], training: wor
         "training": training,
         "machine": words.machine(content.summary, manifest),
         "provenance": words.provenance(phase, manifest),
+        "traces": traces(content.history),
         "system_prompt": None,
         "missing": content.missing,
     }
@@ -178,6 +188,15 @@ def curves(
         series: [(entry["step"], scale * entry[key]) for entry in history if entry.get(key) is not None]
         for series, key in keys.items()
     }
+
+
+def traces(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return [{what, points}]: over the steps, what the history says beside losses; only what is in it."""
+    named = (
+        (what, [(entry["step"], entry[key]) for entry in history if entry.get(key) is not None])
+        for key, what in TRACES.items()
+    )
+    return [{"what": what, "points": points} for what, points in named if len(points) > 1]
 
 
 def answers(

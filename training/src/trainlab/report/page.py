@@ -54,6 +54,10 @@ def render(content: Mapping[str, Any], wording: Mapping[str, Any]) -> str:
         style=style(),
         chart=Markup(charts.curves(curves["training"], curves["validation"])),
         second_chart=Markup(more),
+        trace_charts=[
+            {"what": trace["what"], "chart": Markup(charts.curves(trace["points"], [], trace["what"]))}
+            for trace in content.get("traces", [])
+        ],
         bars=[bar_chart(entry) for entry in content["scores"]],
         shown=SHOWN,
     )
