@@ -84,13 +84,14 @@ def gather(value: T) -> list[T]:
 
 
 def step_parts(model: Any) -> dict[str, float] | None:
-    """Return the mean seconds of this rank's steps: {forward, backward, communication, overlapped}; None if DDP does not wrap `model`.
+    """Return the mean seconds of this rank's steps: {forward, backward, communication, overlapped}; None if DDP does not wrap
+    `model`, and for one rank, whose gradients DDP sends to itself.
 
     DDP logs the first ten steps and every hundredth. Communication is from the first bucket of gradients to the last one, waits for
     slower ranks included; overlapped is the part of it during which the backward pass went on.
     """
     logged = getattr(model, "_get_ddp_logging_data", None)
-    if logged is None:
+    if logged is None or world_size() == 1:
         return None
     names = {
         "forward": "avg_forward_compute_time",
