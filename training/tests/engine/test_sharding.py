@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,18 @@ def test_sharded_saved_and_resumed_is_the_whole_model_trained_without_sharding(t
         for name in ("whole", "broken")
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5) and len(losses[0]) == 6
+
+
+@pytest.mark.slow
+def test_steps_are_timed_and_ddp_says_what_it_communicated(trained: Path, seen: Any) -> None:
+    """What FSDP2 sends is not logged."""
+    summary = seen["whole"]["summary"]
+    history = json.loads((trained / "whole" / "training_history.json").read_text())
+    times = [entry["step_seconds"] for entry in history if "loss" in entry]
+    assert len(times) == 6 and min(times) > 0 and summary["step_seconds"] == statistics.median(times)
+    parts = summary["step_parts"]
+    assert 0 <= parts["overlapped"] <= parts["communication"] and parts["communication"] > 0 and parts["forward"] > 0
+    assert seen["broken"]["summary"]["step_parts"] is None
 
 
 @pytest.mark.slow
