@@ -26,6 +26,7 @@ LESSON = "training/tests/run/test_lesson.py::test_each_step_that_is_missing_is_s
 STAGED = "training/tests/recipes/pretrain/test_staged.py::test_all_stages_one_after_the_other"
 PREPARED = "training/tests/data/test_prepare_input.py::test_options_and_folders_that_do_not_fit"
 ROOM = "tests/e2e/test_demo_room.py::test_a_round_outlives_the_room_and_a_worker"
+NOTHING_TO_COMPARE = "tests/plugins/test_playbooks.py::test_one_value_is_nothing_to_compare"
 REGISTRY = "oc patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
 
 COMMANDS = {
@@ -141,6 +142,9 @@ VARIABLES = {
     "attendees_state": "tests/api/test_attendees.py::test_two_attendees_from_nothing_to_nothing",
     "image_prepull": "tests/api/test_prepull.py::test_images_are_on_the_nodes_before_anything_else",
     "image_site_file": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",
+    "key": NOTHING_TO_COMPARE,
+    "nodes": NOTHING_TO_COMPARE,
+    "values": NOTHING_TO_COMPARE,
     "phase": "tests/plugins/test_playbooks.py::test_an_image_classifier_is_planned_too",
     "train_again": "tests/api/test_release.py::test_a_job_that_waits_for_ever_is_removed_on_request",
     "train_plan": "tests/plugins/test_playbooks.py::test_a_refusal_can_be_overruled",

@@ -142,6 +142,14 @@ def test_a_wrong_value_is_the_clis_sentence(cluster: Any, tmp_path: Path) -> Non
     assert cluster.asked == []
 
 
+@pytest.mark.parametrize("given", [["nodes=1"], ["key=train.packing", "values=true,true"], ["key=phase.seed"]])
+def test_one_value_is_nothing_to_compare(cluster: Any, given: list[str]) -> None:
+    extra = [word for each in given for word in ("-e", each)]
+    said = error_of(ansible("playbooks/compare.yml", "-e", f"trainlab_kubeconfig={cluster.kubeconfig}", *extra))
+    assert said.startswith("nothing to compare: name two or more values, as -e nodes=1,2, or a key of the phase")
+    assert cluster.asked == []
+
+
 SMALL = {"phase": "staged-sft", "trainlab_site": {"storage": {"runs": {"size": "100Gi"}}}}
 """Too small for two checkpoints of 7.39 B parameters."""
 
