@@ -38,7 +38,7 @@ def test_numbers_and_characters_that_languages_write_differently(name: str, tmp_
 
 def test_a_block_that_is_absent_unless_given(tmp_path: Path) -> None:
     files = (str(VALUES / "lyrics.yaml"), str(tmp_path / "hub.yaml"))
-    data = {"source": f"hf:somebody/songs@{'0' * 40}", "hub": {"accept_license": True}}
+    data = {"source": f"hf:somebody/songs@{'0' * 40}", "table": {"accept_license": True}}
     Path(files[1]).write_text(yaml.safe_dump({"phase": {"data": data}}), encoding="utf-8")
     found = documents(template(files, "site.trainingApi=pytorchjob"))
     assert run_of(found) == f"demo-{phase_hash(load_values([Path(f) for f in files]).phase)}"

@@ -23,7 +23,7 @@ OF_RECIPE = {
 } | {"adapters": "room/adapters"}
 """A phase of each recipe."""
 SET = f"source: 'hf:own/set@{'0' * 40}'"
-HUB = f"phase: {{data: {{{SET}, hub: {{accept_license: true, columns: {{%s}}}}}}}}"
+HUB = f"phase: {{data: {{{SET}, table: {{accept_license: true, columns: {{%s}}}}}}}}"
 GATE = "gate: {metric: answer_loss}"
 ON_CPU = {"phase": {"serve": {"gpus": 0}}, "site": {"images": {"vllm": "a/vllm-cpu:1"}}}  # vLLM without GPUs
 CACHED = "phase: {train: {cache_frozen_activations: true}, %s}"
@@ -86,17 +86,24 @@ BROKEN = [
         "phase.text.prepare",
         "phase: {stage: {tokenizer: trained}, text: {prepare: {source: 'pvc:raw'}}}",
     ),
-    ("survival", "phase.data.hub", "phase: {data: {hub: {accept_license: true}}}"),
-    ("staged-sft", "phase.data.source", f"phase: {{data: {{{SET}, hub: {{accept_license: true}}}}}}"),
-    ("survival", "phase.data.hub.accept_license", f"phase: {{data: {{{SET}}}}}"),
-    ("survival", "phase.data.hub.accept_license", f"phase: {{data: {{{SET}, hub: {{columns: {{verse: a}}}}}}}}"),
+    ("survival", "phase.data.table.config", "phase: {data: {taught: null, table: {config: main}}}"),
+    ("survival", "phase.data.table.split", "phase: {data: {taught: null, table: {split: test}}}"),
+    (
+        "survival",
+        "phase.data.table.question_template",
+        "phase: {data: {taught: null, table: {question_template: 'Say {question}', columns: {verse: a, instruction: b}}}}",
+    ),
+    ("staged-sft", "phase.data.table", "phase: {data: {table: {accept_license: true}}}"),
+    ("staged-sft", "phase.data.source", f"phase: {{data: {{{SET}, table: {{accept_license: true}}}}}}"),
+    ("survival", "phase.data.table.accept_license", f"phase: {{data: {{{SET}}}}}"),
+    ("survival", "phase.data.table.accept_license", f"phase: {{data: {{{SET}, table: {{columns: {{verse: a}}}}}}}}"),
     *(
-        ("survival", "phase.data.hub.columns", HUB % f"{question}: a, {verse}: b")
-        for question in ("question", "answer")
+        ("survival", "phase.data.table.columns", HUB % f"{question}: a, {verse}: b")
+        for question in ("question", "answer", "topic")
         for verse in ("instruction", "verse", "form")
     ),
     *(
-        ("survival", "phase.data.hub.columns", HUB % f"{one}: a")
+        ("survival", "phase.data.table.columns", HUB % f"{one}: a")
         for one in ("instruction", "verse", "question", "answer")
     ),
     ("gemma", "phase.model.source", f"phase: {{model: {{source: 'hf:google/gemma-270m@{'0' * 40}'}}}}"),
@@ -140,7 +147,7 @@ BROKEN = [
         "phase.data.taught_wordings",
         "phase: {data: {taught: null, taught_wordings: 4}, gate: {metric: answer_loss}}",
     ),
-    ("survival", "phase.data.taught", HUB.replace("hub:", "taught: test, hub:") % "question: q, answer: a"),
+    ("survival", "phase.data.taught", HUB.replace("table:", "taught: test, table:") % "question: q, answer: a"),
     ("survival", "phase.train.packing", "phase: {train: {packing: true, cache_frozen_activations: true}}"),
     ("survival", "phase.lora.target_modules", "phase: {lora: {target_modules: [q_proj, lm_head]}}"),
     (
@@ -314,9 +321,9 @@ def test_rows_of_a_hub_name_the_same_run_with_and_without_their_defaults(tmp_pat
     names, files = set(), (tmp_path / "short.yaml", tmp_path / "long.yaml")
     hub = "accept_license: true, columns: {verse: Label, instruction: Instruction}"
     other = "taught: null, label_line: false"
-    files[0].write_text(f"phase: {{{GATE}, data: {{{other}, {SET}, hub: {{{hub}}}}}}}", encoding="utf-8")
+    files[0].write_text(f"phase: {{{GATE}, data: {{{other}, {SET}, table: {{{hub}}}}}}}", encoding="utf-8")
     defaults = "config: null, split: train, fetch_rows: 20000, heldout_fraction: 0.1"
-    files[1].write_text(f"phase: {{{GATE}, data: {{{other}, {SET}, hub: {{{hub}, {defaults}}}}}}}", encoding="utf-8")
+    files[1].write_text(f"phase: {{{GATE}, data: {{{other}, {SET}, table: {{{hub}, {defaults}}}}}}}", encoding="utf-8")
     for file in files:
         done = template((FULL, str(file)))
         assert done.returncode == 0, done.stderr

@@ -22,7 +22,7 @@ from tiny import make_phase
 from trainlab import files
 from trainlab.config import Phase
 from trainlab.config.loading import load_values
-from trainlab.data import chat_rows, hub_rows, row_files
+from trainlab.data import chat_rows, row_files, table_rows
 from trainlab.errors import UserError
 from trainlab.models import chat
 from trainlab.plan.source import job_of
@@ -52,7 +52,7 @@ class Place:
         self.models = root / "models"
 
     def phase(self, **blocks: Any) -> Phase:
-        given = {"source": SET, "hub": NAMES, **blocks.pop("data", {})}
+        given = {"source": SET, "table": NAMES, **blocks.pop("data", {})}
         return make_phase(self._base, data=given, model={"max_length": 256}, **blocks)
 
     def write(self, found: list[dict[str, Any]]) -> None:
@@ -61,7 +61,7 @@ class Place:
         path.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
 
     def fetch(self, phase: Phase) -> Path:
-        result = hub_rows.fetch(phase, self.models, self._model)
+        result = table_rows.fetch(phase, self.models, self._model)
         assert result is not None
         return result
 
@@ -83,7 +83,7 @@ def test_every_row_is_in_a_part_or_counted(place: Place, tiny_model: Path, capsy
     phase = place.phase()
     folder = place.fetch(phase)
     counts = files.read_json(folder / "source.json")["rows"]
-    assert {name: counts[name] for name in hub_rows.LEFT_OUT} == {"empty": 2, "broken": 1, "long": 1, "equal": 1}
+    assert {name: counts[name] for name in table_rows.LEFT_OUT} == {"empty": 2, "broken": 1, "long": 1, "equal": 1}
     assert counts["read"] == 205 and counts["train"] + counts["heldout"] == 200 and 10 <= counts["heldout"] <= 32
     said = f"205 read, {counts['train']} to train on, {counts['heldout']} held out; left out: 2 without a text, "
     assert said + "1 with a broken text, 1 longer than phase.model.max_length, 1 equal" in capsys.readouterr().err
@@ -135,7 +135,7 @@ def test_a_draw_reads_the_first_lines_alone(place: Place) -> None:
 
 def test_questions_and_answers_by_their_own_names(place: Place) -> None:
     place.write([{"question": f"What is {i}?", "answer": "a number", "n": i} for i in range(80)])
-    phase = place.phase(data={"hub": {"accept_license": True, "heldout_fraction": 0.3}})
+    phase = place.phase(data={"table": {"accept_license": True, "heldout_fraction": 0.3}})
     train, heldout = sides(place.fetch(phase))
     assert len(train) + len(heldout) == 80 and len(heldout) > 12  # equal answers are no reason to leave one out
     assert chat_rows.load_heldout(phase.data, place.fetch(phase))[0]["facts"] == []
@@ -146,7 +146,7 @@ def test_questions_that_differ_in_punctuation_are_on_one_side(place: Place) -> N
     place.write(
         [{"question": one.format(i), "answer": "so"} for i in range(40) for one in ("Tie knot {}?", "tie knot {}")]
     )
-    phase = place.phase(data={"hub": {"accept_license": True, "heldout_fraction": 0.3}})
+    phase = place.phase(data={"table": {"accept_license": True, "heldout_fraction": 0.3}})
     folder = place.fetch(phase)
     train, heldout = ({chat_rows.normal(one) for one in part} for part in sides(folder))
     assert train and heldout and not train & heldout
@@ -156,7 +156,7 @@ def test_questions_that_differ_in_punctuation_are_on_one_side(place: Place) -> N
     path.write_text(path.read_text("utf-8") + json.dumps(row), encoding="utf-8")
     with pytest.raises(UserError, match=rf"'TIE KNOT \d+!' is also trained on, .*: remove {folder} and fetch it again"):
         row_files.check_contamination(phase.data, folder)
-    row_files.check_contamination(place.phase(data={"heldout_rows": len(heldout) // 2, "hub": NAMES}).data, folder)
+    row_files.check_contamination(place.phase(data={"heldout_rows": len(heldout) // 2, "table": NAMES}).data, folder)
 
 
 def test_verses_may_share_an_instruction(place: Place) -> None:
@@ -167,7 +167,7 @@ def test_verses_may_share_an_instruction(place: Place) -> None:
 def test_forms_come_along_and_unknown_ones_are_counted(place: Place) -> None:
     form = {0: "couplet", 1: "sonnet", 2: None}
     place.write([{**row, "Kind": form[i % 3]} for i, row in enumerate(VERSES)])
-    phase = place.phase(data={"hub": {**NAMES, "columns": {**COLUMNS, "form": "Kind"}}})
+    phase = place.phase(data={"table": {**NAMES, "columns": {**COLUMNS, "form": "Kind"}}})
     folder = place.fetch(phase)
     assert files.read_json(folder / "source.json")["rows"]["unknown_form"] == 67
     assert {row.get("form") for row in chat_rows.load_heldout(phase.data, folder)} == {"couplet", None}
@@ -187,8 +187,8 @@ def test_forms_come_along_and_unknown_ones_are_counted(place: Place) -> None:
             r"no columns instruction and verse, .* it has 'Instruction', 'Label': name them with",
         ),
         (LEFT_OUT[:4], {}, r"none of its rows can be used \(4 read, .* left out: 2 without a text, 1 with a broken"),
-        (VERSES[:3], {}, r"too few rows, each part needs 2 \(3 read, .*; raise phase.data.hub.fetch_rows or"),
-        ([], {}, r"its files hold no rows; check name, revision, phase.data.hub.config, or correct its files"),
+        (VERSES[:3], {}, r"too few rows, each part needs 2 \(3 read, .*; raise phase.data.table.fetch_rows or"),
+        ([], {}, r"its files hold no rows; check name, revision, phase.data.table.config, or correct its files"),
         (VERSES, {"split": "test"}, r"cannot be fetched: .*test"),
     ],
 )
@@ -197,7 +197,7 @@ def test_a_set_that_cannot_be_used_says_why(
 ) -> None:
     place.write(found)
     with pytest.raises(UserError, match=f"phase.data.source is {SET}: (.*){expected}"):
-        place.fetch(place.phase(data={"hub": {**NAMES, **hub}}))
+        place.fetch(place.phase(data={"table": {**NAMES, **hub}}))
     assert not [path for path in place.models.iterdir() if path.is_dir()]  # nothing half done is left
 
 
@@ -227,7 +227,7 @@ def test_a_full_volume_is_a_sentence(place: Place, monkeypatch: pytest.MonkeyPat
         raise OSError(28, "No space left on device")
 
     place.write(VERSES)
-    monkeypatch.setattr(hub_rows, "_entry", full)
+    monkeypatch.setattr(table_rows, "_entry", full)
     with pytest.raises(UserError, match=r"models: the volume is full \(.* MB free\); enlarge it"):
         place.fetch(place.phase())
 
@@ -249,17 +249,19 @@ def test_a_volume_that_fills_while_rows_become_arrow_is_the_same_sentence(
 @pytest.mark.parametrize(
     ("blocks", "expected"),
     [
-        ({"data": {"hub": None}}, r"data.hub.accept_license: false with data.source hf:.*copyright.*clear the rights"),
-        ({"data": {"hub": {**NAMES, "accept_license": False}}}, r"data.hub.accept_license: false"),
         (
-            {"data": {"hub": {**NAMES, "columns": {"verse": "a"}}}},
-            r"data.hub.columns: verse alone; name instruction and",
+            {"data": {"table": None}},
+            r"data.table.accept_license: false with data.source hf:.*copyright.*clear the rights",
+        ),
+        ({"data": {"table": {**NAMES, "accept_license": False}}}, r"data.table.accept_license: false"),
+        (
+            {"data": {"table": {**NAMES, "columns": {"verse": "a"}}}},
+            r"data.table.columns: verse alone; name instruction and",
         ),
         (
-            {"data": {"hub": {**NAMES, "columns": {"verse": "a", "question": "b"}}}},
-            r"data.hub.columns: question and verse cannot be combined",
+            {"data": {"table": {**NAMES, "columns": {"verse": "a", "question": "b"}}}},
+            r"data.table.columns: question and verse cannot be combined",
         ),
-        ({"data": {"source": "builtin:verses"}}, r"data.hub: data.source builtin:verses does not use"),
         ({"data": {"source": "hf:own/set"}}, r"data.source"),  # no revision
     ],
 )
@@ -279,7 +281,7 @@ def test_rows_that_were_not_fetched_name_the_remedy(place: Place) -> None:
 
 def test_counts_of_the_planner_are_the_most_that_can_come(tmp_path: Path) -> None:
     overlay = tmp_path / "songs.yaml"
-    overlay.write_text(json.dumps({"phase": {"data": {"source": SET, "hub": {**NAMES, "fetch_rows": 5000}}}}))
+    overlay.write_text(json.dumps({"phase": {"data": {"source": SET, "table": {**NAMES, "fetch_rows": 5000}}}}))
     assert job_of(load_values([LYRICS, overlay]), [LYRICS]).rows == 4500
 
 
@@ -291,7 +293,7 @@ def test_the_overlay_of_the_documentation_is_correct(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"phase.data.source is .*@REVISION'?: has the wrong format"):
         load_values([LYRICS, overlay])
     overlay.write_text(snippet.replace("@REVISION", "@" + "0" * 40), encoding="utf-8")
-    hub = load_values([LYRICS, overlay]).phase.data.hub
+    hub = load_values([LYRICS, overlay]).phase.data.table
     assert hub and hub.columns.verse == "Label" and hub.accept_license
 
 
@@ -330,7 +332,7 @@ def start(place: Place, tiny_model: Path) -> Phase:
     (place.models / "tiny").symlink_to(tiny_model)
     hub = {**NAMES, "fetch_rows": 200}
     return place.phase(
-        data={"hub": hub, "train_rows": 24, "heldout_rows": 6}, lora={"rank": 2}, train={"epochs": 1, "batch_size": 4}
+        data={"table": hub, "train_rows": 24, "heldout_rows": 6}, lora={"rank": 2}, train={"epochs": 1, "batch_size": 4}
     )
 
 
@@ -394,7 +396,7 @@ def test_a_gate_a_wrong_revision_and_a_hub_out_of_reach_are_sentences(
     for done in (gated, unknown, away):
         assert done.returncode == 2 and "Traceback" not in done.stderr
         assert f"error: phase.data.source is {SET}: cannot be fetched: " in done.stderr
-        assert "phase.data.hub.config, the token of a gated set (site.hfTokenSecret)" in done.stderr
+        assert "phase.data.table.config, the token of a gated set (site.hfTokenSecret)" in done.stderr
     assert "401 Client Error. Cannot access gated repo" in gated.stderr
     assert "404 Client Error. Revision Not Found" in unknown.stderr
     assert "license on its card" not in gated.stderr + away.stderr  # which nobody could read

@@ -71,6 +71,8 @@ class RandomModel(LanguageModel):
 OWN = "builtin:NAME (one of the data sets in the image)"
 DEFAULT_PROMPT = "You are a practical skills expert. Answer correctly, plainly and briefly. Safety comes first."
 VERSES, QUESTIONS = ("instruction", "verse"), ("question", "answer")
+_AROUND = r"([^{}]|\{topic\})*"
+TEMPLATE = rf"^{_AROUND}\{{question\}}{_AROUND}$"
 
 
 class Columns(Strict):
@@ -80,28 +82,39 @@ class Columns(Strict):
     verse: str | None = Field(None, min_length=1, description="Column with the verse to train on.")
     question: str | None = Field(None, min_length=1, description="Column with the question, paired with `answer`.")
     answer: str | None = Field(None, min_length=1, description="Column with the answer to train on.")
+    topic: str | None = Field(
+        None, min_length=1, description="Column with the topic of a question; without it, all questions have one topic."
+    )
     form: str | None = Field(
         None, min_length=1, description="Column with the verse form (haiku ...); without it, only the loss is scored."
     )
 
 
-class Hub(Strict):
-    """Rows of a hub data set (data.source hf:); omitted for any other source."""
+class Table(Strict):
+    """Rows of a table, which are divided by question (or verse): a hub data set, or a file of your own."""
 
     columns: Columns = Columns()
+    question_template: str | None = Field(
+        None,
+        pattern=TEMPLATE,
+        description="The question as the model gets it, with {question} once and, as often as wanted, {topic}, e.g. `For {topic}, "
+        "{question}`; null takes the column as it is.",
+    )
     accept_license: bool = Field(
         False,
-        description="true confirms that you have cleared the rights to train on the set's texts; otherwise nothing is "
-        "fetched.",
+        description="true confirms that you have cleared the rights to train on the texts of a hub data set; otherwise nothing "
+        "is fetched.",
     )
-    config: str | None = Field(None, min_length=1, description="Configuration of the data set, if it has several.")
+    config: str | None = Field(None, min_length=1, description="Configuration of a hub data set, if it has several.")
     split: str = Field(
-        "train", min_length=1, description="Split to read; both training and held-out rows come from it."
+        "train",
+        min_length=1,
+        description="Split of a hub data set to read; both training and held-out rows come from it.",
     )
     fetch_rows: int = Field(
         20000,
         ge=0,
-        description="Read this many rows from the start of the split and fetch no more from the hub; 0 reads all.",
+        description="Read this many rows from the start and fetch no more from a hub; 0 reads all.",
     )
     heldout_fraction: float = Field(
         0.1, gt=0, lt=0.5, description="Share of the verses (or questions) that is scored and never trained on."
@@ -149,10 +162,13 @@ class AnswerData(ChatData):
 
     source: str = Field(
         pattern=form("builtin", "hf", "pvc"),
-        description=f"{OWN}, pvc:PATH (a folder with train/*.jsonl and heldout/*.jsonl in the data volume, by default "
-        f"the model volume), or {HUB} (rows of a hub data set, see data.hub).",
+        description=f"{OWN}, pvc:PATH (in the data volume, by default the model volume: a folder with train/*.jsonl and "
+        f"heldout/*.jsonl, or with data.table a *.csv, *.jsonl, *.json or *.parquet file or a folder of these), or {HUB} (see "
+        "data.table).",
     )
-    hub: Hub | None = Field(None, description="Rows of a hub data set.")
+    table: Table | None = Field(
+        None, description="Rows of a table: of a hub data set, or of the files that data.source names."
+    )
     taught: Literal["dev", "test"] | None = Field(
         None,
         description="Teach the facts in the source's folder taught in all of their training wordings (these come first "

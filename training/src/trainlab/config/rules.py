@@ -14,7 +14,7 @@ from trainlab.config.rule import Condition, Rule
 from trainlab.config.types import PATH
 
 TESTS = ("is not", "is", "in", "starts not", "starts", "holds", "has not form", "differs", "exceeds")
-COLUMNS = "phase.data.hub.columns"
+COLUMNS = "phase.data.table.columns"
 VOLUMES = {
     "models": ("",),
     "runs": ("",),
@@ -84,14 +84,24 @@ phase.text.prepare: with data.source {phase.data.source}; the blocks are written
 phase.text.prepare: with stage.tokenizer trained; blocks are made of a tokenizer's tokens before anything is trained:
   name one with stage.tokenizer
   if phase.text.prepare, phase.stage.tokenizer is trained
-phase.data.hub: data.source {phase.data.source} does not use this block; remove it
-  if phase.data.hub, phase.data.source starts not hf:
-phase.data.source: {phase.data.source} in stage {phase.stage.name}; hub rows are measured with the model's tokenizer,
-  which a stage gets from its parent: set a pvc: folder
+phase.data.table.config: {phase.data.table.config} with data.source {phase.data.source}; only a hub data set has
+  configurations: remove it
+  if phase.data.table.config, phase.data.source starts not hf:
+phase.data.table.split: {phase.data.table.split} with data.source {phase.data.source}; only a hub data set has splits:
+  remove it
+  if phase.data.table.split is not train, phase.data.source starts not hf:
+phase.data.table.question_template: '{phase.data.table.question_template}' with columns of verses; an instruction has no
+  template: remove it
+  if phase.data.table.question_template, phase.data.table.columns.verse
+phase.data.source: {phase.data.source} in stage {phase.stage.name}; rows of a table are measured with the model's tokenizer,
+  which a stage gets from its parent: set a pvc: folder with train and heldout
   if phase.recipe is sft, phase.data.source starts hf:, phase.stage.name
-phase.data.hub.accept_license: false with data.source {phase.data.source}; song lyrics are under copyright whatever
-  the data set card says, and other texts may be; clear the rights to train on them, then set it to true
-  if phase.recipe is sft, phase.data.source starts hf:, no phase.data.hub.accept_license
+phase.data.table: given in stage {phase.stage.name}; rows of a table are measured with the model's tokenizer, which a
+  stage gets from its parent: remove it, and divide the rows with `trainlab questions`
+  if phase.data.table, phase.data.source starts not hf:, phase.stage.name
+phase.data.table.accept_license: false with data.source {phase.data.source}; texts may be under copyright whatever the data
+  set card says, as song lyrics are; clear the rights to train on them, then set it to true
+  if phase.recipe is sft, phase.data.source starts hf:, no phase.data.table.accept_license
 phase.model.source: {phase.model.source}; no hub has it, and Google's model of 270 M parameters has another name: set
   hf:google/gemma-3-270m@9b0cfec892e2bc2afd938c98eabe4e4a7b1e0ca1
   if phase.model.source starts hf:google/gemma-270m
@@ -136,8 +146,8 @@ phase.train.packing: true with train.cache_frozen_activations true; the cache ho
   if phase.train.cache_frozen_activations, phase.train.packing
 phase.gate.metric: taught_recall without data.taught; name the wordings to ask, test or dev, or choose another metric
   if phase.gate.metric is taught_recall, no phase.data.taught
-phase.data.taught: {phase.data.taught} with data.hub; hub rows have no folder taught: remove one of the two
-  if phase.data.taught, phase.data.hub
+phase.data.taught: {phase.data.taught} with data.table; a table has no folder taught: remove one of the two
+  if phase.data.taught, phase.data.table
 phase.data.taught_wordings: {phase.data.taught_wordings} without data.taught; name the wordings to ask, test or dev,
   or remove it
   if phase.data.taught_wordings, no phase.data.taught
@@ -207,7 +217,7 @@ RULES: tuple[Rule, ...] = (
             f"{question} and {verse} cannot be combined; name instruction, verse and form, or question and answer",
             f"{COLUMNS}.{question}, {COLUMNS}.{verse}",
         )
-        for question in QUESTIONS
+        for question in (*QUESTIONS, "topic")
         for verse in (*VERSES, "form")
     ),
     *(

@@ -12,7 +12,7 @@ A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topi
   heldout and taught also "safety": true if a wrong answer could hurt someone, and "never": [text ...] that it must not say
   all also "emergency": true if the question tells of one (data/answer_forms.py)
 or, in train and heldout, verses: {"id", "instruction", "verse"} and, to score the form, "form" (data/verse_forms.py).
-Rows of a hub (data/hub_rows.py) also have "group": rows that share one are never on both sides of a split, and count
+Rows of a hub (data/table_rows.py) also have "group": rows that share one are never on both sides of a split, and count
 as one for the gate.
 """
 

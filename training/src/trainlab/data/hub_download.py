@@ -1,4 +1,4 @@
-"""Fetches a hub data set into the model volume, whole and once; used by hub_rows.py and corpus.py. No torch."""
+"""Fetches a hub data set into the model volume, whole and once; used by table_rows.py and corpus.py. No torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -44,8 +44,8 @@ class Line:
 
     @property
     def topic(self) -> str:
-        """The name of its file."""
-        return self.file.stem
+        """What it says, else the name of its file."""
+        return self.texts("topic")["topic"] if "topic" in self.raw else self.file.stem
 
     def texts(self, *keys: str) -> dict[str, str]:
         """Return text fields, none of them empty."""
@@ -138,24 +138,28 @@ def needed_lines(count: int | None, path: Path) -> int | None:
 
 
 def folder(data: Data, models: Path, given: Path | None = None, fetched: Path | None = None) -> Path:
-    """Return the data set's folder: `given` (--data), else DATA_DIR, else what `data.source` names.
-
-    `builtin:NAME` is under TRAINLAB_DATA (the image) or in this checkout; `pvc:PATH` in the folder of data sets; hub
-    rows in `fetched`.
-    """
+    """Return the data set's folder: `given` (--data), else DATA_DIR, else `fetched`, where the rows of a table are, else what
+    `data.source` names."""
     remedy = "correct the source or pass --data DIR"
     if named := named_data(given):
         path = named
     elif fetched:
         path, remedy = fetched, "run `trainlab fetch` with the same --models"
-    elif data.source.startswith("pvc:"):
-        path = datasets_dir(models) / data.source.removeprefix("pvc:")
     else:
-        checkout = Path(__file__).resolve().parents[4] / "data"
-        path = Path(os.environ.get("TRAINLAB_DATA") or checkout) / data.source.removeprefix("builtin:")
+        path = here(data.source, models)
     if not path.is_dir():
         raise UserError(f"phase.data.source is {data.source}: no folder {path}; {remedy}")
     return path
+
+
+def here(source: str, models: Path) -> Path:
+    """Return what a source names: `builtin:NAME` under TRAINLAB_DATA (the image) or in this checkout; `pvc:PATH` in the folder of
+    data sets."""
+    kind, _, name = source.partition(":")
+    if kind == "pvc":
+        return datasets_dir(models) / name
+    checkout = Path(__file__).resolve().parents[4] / "data"
+    return Path(os.environ.get("TRAINLAB_DATA") or checkout) / name
 
 
 def refused(path: Path, split: str) -> list[RefusedRow]:

@@ -1,4 +1,5 @@
-"""Rows of JSONL, JSON, CSV and Parquet files, one by one in bounded memory; used by text_files.py, row_files.py, own_questions.py and plan/. No torch.
+"""Rows of JSONL, JSON, CSV and Parquet files, one by one in bounded memory; used by text_files.py, row_files.py, table_rows.py, own_questions.py
+and plan/. No torch.
 
 An unusable row is `Bad`, so that the caller decides (`trainlab prepare --skip-bad`). What makes the whole file unusable raises
 UserError.
@@ -8,7 +9,7 @@ import codecs
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -66,6 +67,18 @@ def records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield from good(path, reader(path))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; correct the path") from None
+
+
+def listed(path: Path, suffixes: Collection[str], pattern: str = "*") -> list[Path]:
+    """Return the file, or the files in a folder that `pattern` matches, sorted; raises UserError if none has one of the suffixes."""
+    if path.is_dir():
+        files = sorted(file for file in path.glob(pattern) if file.is_file() and file.suffix.lower() in suffixes)
+        if not files:
+            raise UserError(f"{path}: no file that ends in {', '.join(suffixes)}; put one there or correct the path")
+        return files
+    if path.suffix.lower() not in suffixes:
+        raise UserError(f"{path}: must end in {', '.join(suffixes)}; rename or convert it")
+    return [path]
 
 
 def good(path: Path, items: Iterable[T | Bad]) -> Iterator[T]:
@@ -230,6 +243,10 @@ def _csv(path: Path) -> Iterator[Record]:
             except ValueError as error:
                 yield Bad(reader.line_num, str(error))
     except csv.Error as error:
+        if "field limit" in str(error):
+            raise UserError(
+                f"{path}:{reader.line_num}: a field of more than {MAX_CHARACTERS} characters; {CUT}, or close its quote"
+            ) from None
         raise UserError(f"{path}:{reader.line_num}: not CSV ({error}); correct the row; is a quote unclosed?") from None
 
 

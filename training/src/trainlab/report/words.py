@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from trainlab.data.hub_rows import account
+from trainlab.data.table_rows import account
 from trainlab.engine import memory
 from trainlab.evaluation.answer_gate import HIGHER, REPEATS, moved
 from trainlab.evaluation.gate import reach

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from trainlab import files
 from trainlab.config.types import TOPICS
-from trainlab.data import text_files
+from trainlab.data import table_files, text_files
 from trainlab.data.prepare.clean import dropped_by, normalize
 from trainlab.data.prepare.options import Options
 from trainlab.data.table_files import Bad, Item, Row, at
@@ -49,7 +49,7 @@ def sources_of(names: Sequence[str]) -> list[Source]:
             raise UserError(f"{path}: no such file or folder; correct the path")
         else:
             root = path if path.is_dir() else path.parent
-            sources += [Source(p, p.relative_to(root).as_posix()) for p in text_files.listed(path, "**/*")]
+            sources += [Source(p, p.relative_to(root).as_posix()) for p in table_files.listed(path, text_files.SUFFIXES, "**/*")]
     return sources
 
 
