@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; `plan`, `prepare`, `questions`, `compare` and `room` define their options in modules imported only for them."""
+    """Return the parser; some commands define their options in modules that are imported only for them."""
     text = "Model-training phases: check, train, evaluate, serve."
     parser = argparse.ArgumentParser(prog="trainlab", description=text)
     parser.add_argument("--version", action="version", version=f"trainlab {__version__}")
@@ -90,6 +90,16 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         from trainlab.data import own_questions
 
         own_questions.add_arguments(questions)
+
+    for name, call, text in (
+        ("put", _put, "copy a file or folder to a volume of the cluster, and say how to use it"),
+        ("get", _get, "copy data, a model or the results of a run from a volume of the cluster"),
+    ):
+        transfer_command = _command(commands, name, call, text)
+        if list(first) == [name]:
+            from trainlab.run import transfer
+
+            transfer.add_arguments(transfer_command, put=name == "put")
 
     for name, call, text in (
         ("eval", _eval, "score the models of a run again"),
@@ -334,6 +344,18 @@ def _questions(args: argparse.Namespace) -> int:
     from trainlab.data.own_questions import from_args
 
     return from_args(args)
+
+
+def _put(args: argparse.Namespace) -> int:
+    from trainlab.run.transfer import put_from_args
+
+    return put_from_args(args)
+
+
+def _get(args: argparse.Namespace) -> int:
+    from trainlab.run.transfer import get_from_args
+
+    return get_from_args(args)
 
 
 def _verify_run(args: argparse.Namespace) -> int:

@@ -49,7 +49,9 @@ def sources_of(names: Sequence[str]) -> list[Source]:
             raise UserError(f"{path}: no such file or folder; correct the path")
         else:
             root = path if path.is_dir() else path.parent
-            sources += [Source(p, p.relative_to(root).as_posix()) for p in table_files.listed(path, text_files.SUFFIXES, "**/*")]
+            sources += [
+                Source(p, p.relative_to(root).as_posix()) for p in table_files.listed(path, text_files.SUFFIXES, "**/*")
+            ]
     return sources
 
 

@@ -1,0 +1,739 @@
+"""`trainlab put` and `get`: copies files and folders to a PersistentVolumeClaim and back, by a short-lived pod and kubectl exec.
+
+A copy is whole or absent: what was sent is compared by SHA-256 before it gets its name. What a dropped connection, or Ctrl-C, left of a
+`put` is hidden beside the target, and the next attempt goes on from there; so does a `get`. The pod is restricted, has no token and
+ends by itself (activeDeadlineSeconds). Rights: create, get and delete pods, create pods/exec, and to find volume and image get
+persistentvolumeclaims and jobs, all in one namespace.
+"""
+
+import argparse
+import errno
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from trainlab import files
+from trainlab.config.types import PATH
+from trainlab.data import table_files
+from trainlab.errors import UserError
+from trainlab.progress import note
+from trainlab.run import volume_pod
+
+Json = dict[str, Any]
+VOLUMES = {"datasets": ("data", "models"), "models": ("models",), "runs": ("runs",)}
+"""First part of a place -> components of the claims that hold it, as the chart labels them, the preferred one first."""
+OURS = "app.kubernetes.io/part-of=trainlab"
+INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
+LEFT_OUT = ("checkpoints", "best_model", "final_model")
+"""Of a run: folders of whole models."""
+TRIES, PAUSE = 5, 2.0  # attempts without a byte of progress, and seconds between two
+STALL = 60.0  # seconds without a byte after which a connection counts as dropped
+START = 300.0  # seconds until the pod runs
+EVERY = 2.0  # seconds between lines of progress
+NO_NODE = 60.0  # seconds that a pod may be unschedulable
+
+
+class Dropped(Exception):
+    """The connection ended before the answer."""
+
+
+class Answered(Exception):
+    """The pod refused; `answer` says why."""
+
+    def __init__(self, answer: Json) -> None:
+        super().__init__(str(answer))
+        self.answer = answer
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path in a volume, as people write it: datasets/PATH, models/PATH or runs/PATH."""
+
+    volume: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.volume}/{self.path}"
+
+    @classmethod
+    def of(cls, text: str, option: str) -> "Place":
+        """Parse it; raises UserError for a path that is outside the volume."""
+        volume, _, path = text.partition("/")
+        if volume not in VOLUMES:
+            raise UserError(f"{option} {text}: must begin with {', '.join(f'{each}/' for each in VOLUMES)}; correct it")
+        path = path.rstrip("/")
+        if not re.fullmatch(PATH, path):
+            raise UserError(
+                f"{option} {text}: {path!r} is no path inside the volume; write names of letters, digits, ., _ and - separated by /, "
+                "none of them . or .."
+            )
+        return cls(volume, path)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the pod runs and what it mounts."""
+
+    claim: str
+    sub_path: str
+    image: str
+    spec: Json
+
+
+def add_arguments(parser: argparse.ArgumentParser, put: bool) -> None:
+    """Add the options of `trainlab put` or `get`."""
+    if put:
+        parser.epilog = (
+            "Example: trainlab put rows.csv datasets/mine/ -n trainlab-demo. It prints the values to use it with. Repeated after an "
+            "interruption, it goes on."
+        )
+        parser.add_argument("source", type=Path, metavar="FILE|FOLDER", help="what to copy")
+        text = "datasets/PATH or models/PATH in the volume; with / at the end, a folder to put it into"
+        parser.add_argument("target", metavar="TARGET", help=text)
+        parser.add_argument("--replace", action="store_true", help="replace what is there and differs")
+    else:
+        parser.epilog = "Example: trainlab get runs/quick-1a2b3c4d -n trainlab-demo: adapter, answers, TensorBoard files and report of a run."
+        parser.add_argument("source", metavar="SOURCE", help="runs/RUN, datasets/PATH or models/PATH in the volume")
+        text = "where to write it (default: its name, in this folder)"
+        parser.add_argument("target", type=Path, nargs="?", metavar="DEST", help=text)
+        parser.add_argument("--replace", action="store_true", help="write into a folder that is there")
+        text = f"of a run, also {', '.join(LEFT_OUT)}, which are whole models"
+        parser.add_argument("--all", action="store_true", help=text)
+    parser.add_argument("-n", "--namespace", metavar="NS", help="namespace (default: that of the kubeconfig's context)")
+    parser.add_argument("--release", metavar="NAME", help="whose volumes (default: the only release there)")
+    parser.add_argument("--claim", metavar="NAME", help="PersistentVolumeClaim (default: the release's)")
+    parser.add_argument("--sub-path", default="", metavar="PATH", help="folder of the claim that is the volume")
+    parser.add_argument("--image", metavar="IMAGE", help="image with Python (default: the release's)")
+    parser.add_argument(
+        "--pod-spec", type=json.loads, default={}, metavar="JSON", help="further keys of the pod's spec"
+    )
+    text = "minutes after which the pod ends in any case (default %(default)s)"
+    parser.add_argument("--minutes", type=int, default=120, metavar="MIN", help=text)
+    text = "command that reaches the cluster [KUBECTL, else kubectl or oc]"
+    parser.add_argument("--kubectl", default=os.environ.get("KUBECTL"), metavar="COMMAND", help=text)
+
+
+def put_from_args(args: argparse.Namespace) -> int:
+    """Copy to the volume and print how to use it."""
+    print(put(args.source, args.target, Pods.of(args), args.replace))
+    return 0
+
+
+def get_from_args(args: argparse.Namespace) -> int:
+    """Copy from the volume and print what is there now."""
+    print(get(args.source, args.target, Pods.of(args), args.replace, () if args.all else LEFT_OUT))
+    return 0
+
+
+def put(source: Path, target: str, pods: "Pods", replace: bool = False) -> str:
+    """Copy a file or folder; return what is there and how a values file names it. Raises UserError."""
+    place = Place.of(target + source.resolve().name if target.endswith("/") else target, "TARGET")
+    if place.volume == "runs":
+        raise UserError(f"TARGET {target}: runs are written by jobs alone; put it into datasets/ or models/")
+    sent = _local(source)
+    states = {each["name"]: _state(_at(source, each["name"])) for each in sent}
+    for each in sent:
+        each["sha256"] = files.sha256(_at(source, each["name"]))
+    whole = hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
+    common = {"root": "/volume", "target": place.path, "ident": whole[:12]}
+    size = sum(each["size"] for each in sent)
+
+    def changed() -> None:
+        for name, state in states.items():
+            path = _at(source, name)
+            if not path.exists() or _state(path) != state:
+                raise UserError(
+                    f"{path}: changed while it was copied; nothing was kept: run the same again once nobody writes it"
+                )
+
+    with pods.running(place.volume) as pod:
+        bar = Bar(f"put {source.name}", size)
+
+        def attempt() -> bool:
+            """Send what is missing; True when it was there before."""
+            there = pod.ask({"call": "plan", **common, "files": sent, "replace": replace})
+            if there.get("same"):
+                return True
+            have = there["have"]
+            bar.begin(sum(have.values()))
+            missing = [
+                {**each, "offset": have[each["name"]]}
+                for each in sent
+                if have[each["name"]] < each["size"] or not each["size"]
+            ]
+
+            def send(stream: IO[bytes]) -> None:
+                for each in missing:
+                    for chunk in _chunks(_at(source, each["name"]), each["offset"], each["size"]):
+                        stream.write(chunk)
+                        bar.add(len(chunk))
+
+            if missing:
+                pod.ask({"call": "write", **common, "files": missing}, send=send)
+            changed()
+            if wrong := pod.ask({"call": "finish", **common, "files": sent}).get("wrong"):
+                raise Dropped(f"{', '.join(map(str, wrong))}: other bytes arrived than were sent")
+            return False
+
+        try:
+            before = _repeated(attempt, bar, f"put {source}")
+        except Answered as error:
+            raise UserError(_refused(error.answer, place, pod)) from None
+        except UserError:
+            with suppress(Dropped, Answered):
+                if any(
+                    not _at(source, name).exists() or _state(_at(source, name)) != state
+                    for name, state in states.items()
+                ):
+                    pod.ask({"call": "drop", **common})
+            raise
+    said = "is there already" if before else "is there now"
+    text = f"{place} {said}: {_count(sent)}, {size:,} bytes, sha256 {whole if sent[0]['name'] else sent[0]['sha256']}"
+    return "\n".join([text, *_usage(source, place)])
+
+
+def get(
+    source: str, target: Path | None, pods: "Pods", replace: bool = False, without: Sequence[str] = LEFT_OUT
+) -> str:
+    """Copy from the volume; return what is there now. Raises UserError."""
+    place = Place.of(source, "SOURCE")
+    dest = target or Path(Path(place.path).name)
+    if dest.exists() and not replace:
+        raise UserError(f"{dest}: exists; name another place, or write into it with --replace")
+    part = dest.absolute().with_name(f".{dest.name}.get")
+    left_out: list[str] = []
+    with pods.running(place.volume) as pod:
+        try:
+            skipped = [*without] if place.volume == "runs" else []
+            answer = pod.ask({"call": "names", "root": "/volume", "source": place.path, "without": skipped})
+            listed, left_out = answer["files"], answer["left_out"]
+            for each in listed:
+                if each["name"].startswith("/") or ".." in Path(each["name"]).parts:
+                    raise UserError(
+                        f"{place}: holds a file named {each['name']!r}, which is outside of it; remove it there"
+                    )
+            if not listed:
+                raise UserError(f"{place}: holds no file; correct the name")
+            _room(part, listed)
+            bar = Bar(f"get {place}", sum(each["size"] for each in listed))
+            done: set[str] = set()
+            _repeated(lambda: _receive(pod, place, listed, part, bar, done), bar, f"get {place}")
+        except Answered as error:
+            raise UserError(_refused(error.answer, place, pod)) from None
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                shutil.rmtree(part, ignore_errors=True)
+                raise UserError(
+                    f"{dest}: this machine's disk is full ({files.free_text(dest)}); nothing was kept: free space, or name another DEST"
+                ) from None
+            raise
+    for each in listed:
+        final = dest / each["name"] if each["name"] else dest
+        final.parent.mkdir(parents=True, exist_ok=True)
+        _at(part, each["name"] or "file").replace(final)
+    shutil.rmtree(part, ignore_errors=True)
+    size = sum(each["size"] for each in listed)
+    text = f"{dest} is there: {_count(listed)}, {size:,} bytes"
+    return "\n".join([text, *([f"left out: {', '.join(left_out)} (--all gets them)"] if left_out else [])])
+
+
+def _receive(pod: "Pod", place: Place, listed: Sequence[Json], part: Path, bar: "Bar", done: set[str]) -> bool:
+    wanted = []
+    for each in listed:
+        if each["name"] in done:
+            continue
+        path = _at(part, each["name"] or "file")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        have = path.stat().st_size if path.exists() else 0
+        wanted.append({**each, "offset": have if have <= each["size"] else 0})
+    bar.begin(sum(each["size"] for each in listed if each["name"] in done) + sum(each["offset"] for each in wanted))
+
+    def take(stream: IO[bytes]) -> None:
+        for each in wanted:
+            path = _at(part, each["name"] or "file")
+            _line(stream, "file")
+            with path.open("r+b" if path.exists() else "wb") as out:
+                out.truncate(each["offset"])
+                out.seek(each["offset"])
+                left = each["size"] - each["offset"]
+                while left:
+                    if not (chunk := stream.read(min(volume_pod.CHUNK, left))):
+                        raise Dropped("the connection ended")
+                    out.write(chunk)
+                    left -= len(chunk)
+                    bar.add(len(chunk))
+            end = _line(stream, "sha256")
+            if end["changed"]:
+                path.unlink()
+                raise UserError(
+                    f"{place}/{each['name']}: changed while it was copied; run the same again once nobody writes it (a run: once it has ended)"
+                )
+            if files.sha256(path) != end["sha256"]:
+                path.unlink()
+                raise Dropped(f"{each['name'] or place}: other bytes arrived than were sent")
+            done.add(each["name"])
+
+    if wanted:
+        pod.ask({"call": "read", "root": "/volume", "source": place.path, "files": wanted}, take=take)
+    return False
+
+
+def _line(stream: IO[bytes], key: str) -> Json:
+    line = stream.readline()
+    try:
+        answer: Json = json.loads(line)
+    except ValueError:
+        raise Dropped("the connection ended") from None
+    if "error" in answer:
+        raise Answered(answer)
+    return answer if key in answer else _line(stream, key)
+
+
+def _repeated(attempt: Callable[[], bool], bar: "Bar", what: str) -> bool:
+    """Call until it is through; raises UserError after attempts that brought nothing new."""
+    idle = 0
+    while True:
+        before = bar.moved
+        try:
+            return attempt()
+        except Dropped as error:
+            idle = 0 if bar.moved > before else idle + 1
+            if idle >= TRIES:
+                raise UserError(
+                    f"{what}: the connection to the pod drops again and again ({error}); the next attempt goes on where this one ended"
+                ) from None
+            note(f"{what}: the connection dropped ({error}); going on from there")
+            time.sleep(PAUSE)
+
+
+def _refused(answer: Json, place: Place, pod: "Pod") -> str:
+    """Return the sentence for what the pod answered."""
+    kind = answer["error"]
+    if kind == "outside":
+        return f"{place}: leads out of claim {pod.claim}, by a link in the volume; name another place"
+    if kind == "exists":
+        return f"{place}: is there already and differs; name another place, or replace it with --replace"
+    if kind == "missing":
+        have = f"; there is {', '.join(answer['have'])}" if answer["have"] else ""
+        return f"{place}: nothing there in claim {pod.claim}{have}; correct the name"
+    if kind == "full":
+        sizes = (
+            f" ({files.megabytes(answer['needed'])} are needed, {files.megabytes(answer['free'])} are free)"
+            if "needed" in answer
+            else ""
+        )
+        return (
+            f"{place}: the volume of claim {pod.claim} is full{sizes}; nothing was kept: enlarge it or remove something"
+        )
+    return f"{place}: {answer.get('text', kind)}; correct the volume's rights or the name"
+
+
+def _local(source: Path) -> list[Json]:
+    """Return name and size of a file (its name is empty) or of each file in a folder; raises UserError for what cannot be copied."""
+    if not source.exists():
+        raise UserError(f"{source}: no such file or folder; correct the path")
+    found = []
+    for name, path in volume_pod.walk(source):
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError:
+            raise UserError(f"{path!r}: its name is not UTF-8; rename it") from None
+        if not os.access(path, os.R_OK):
+            raise UserError(f"{path}: cannot be read; correct its rights")
+        found.append({"name": name, "size": Path(path).stat().st_size})
+    if not found:
+        raise UserError(f"{source}: holds no file; put something into it")
+    return found
+
+
+def _at(root: Path, name: str) -> Path:
+    return root / name if name else root
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _chunks(path: Path, offset: int, size: int) -> Iterator[bytes]:
+    """Yield the bytes from `offset` to `size`; what has become shorter is filled up, and found by its digest."""
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        while offset < size:
+            chunk = stream.read(min(volume_pod.CHUNK, size - offset)) or b"\0" * min(volume_pod.CHUNK, size - offset)
+            yield chunk
+            offset += len(chunk)
+
+
+def _room(part: Path, listed: Sequence[Json]) -> None:
+    have = sum(path.stat().st_size for path in part.rglob("*") if path.is_file()) if part.exists() else 0
+    needed = sum(each["size"] for each in listed) - have
+    exists = next(parent for parent in part.parents if parent.exists())
+    if needed > (free := shutil.disk_usage(exists).free):
+        raise UserError(
+            f"{exists}: {files.megabytes(needed)} are needed, {files.megabytes(free)} are free; free space, or name another DEST"
+        )
+
+
+def _count(listed: Sequence[Json]) -> str:
+    return f"{len(listed)} file{'s' * (len(listed) != 1)}"
+
+
+def _usage(source: Path, place: Place) -> list[str]:
+    """Return the lines of a values file that name what was put."""
+    if place.volume == "models":
+        return ["use it in a values file:", f"  phase: {{model: {{source: pvc:{place.path}}}}}"]
+    folder = source.is_dir()
+    if folder and any((source / part).is_dir() for part in ("train", "owners")):
+        return ["use it in a values file:", f"  phase: {{data: {{source: pvc:{place.path}}}}}"]
+    tables = [
+        path for path in ([*source.iterdir()] if folder else [source]) if path.suffix.lower() in table_files.TABLES
+    ]
+    columns: list[str] = []
+    with suppress(UserError, StopIteration, IndexError):
+        columns = list(next(table_files.records(sorted(tables)[0]))[1])
+    if {"question", "answer"} <= set(columns):
+        named = "{}"
+    elif len(columns) > 1:
+        named = f"{{columns: {{question: {columns[-2]}, answer: {columns[-1]}}}}}"
+    else:  # running text
+        return ["use it in a values file:", f"  phase: {{data: {{source: pvc:{place.path}}}}}"]
+    lines = ["use it in a values file:", f"  phase: {{data: {{source: pvc:{place.path}, table: {named}}}}}"]
+    return (
+        lines
+        if named == "{}"
+        else [*lines, f"  (its columns: {', '.join(columns)}; name question and answer, and topic if there is one)"]
+    )
+
+
+class Bar:
+    """Says how far a copy is, at most every two seconds."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total = what, total
+        self._there, self._said, self._began, self._first = 0, 0.0, time.monotonic(), 0
+        self.moved = 0
+
+    def begin(self, there: int) -> None:
+        """Begin an attempt at so many bytes."""
+        if there:
+            note(f"{self._what}: {files.megabytes(there)} of {files.megabytes(self._total)} are there")
+        self._there, self._first, self._began, self._said = there, there, time.monotonic(), time.monotonic()
+
+    def add(self, count: int) -> None:
+        """Count bytes."""
+        self._there += count
+        self.moved += count
+        now = time.monotonic()
+        if now - self._said >= EVERY:
+            self._said = now
+            rate = (self._there - self._first) / (now - self._began)
+            left = (self._total - self._there) / rate
+            note(
+                f"{self._what}: {files.megabytes(self._there)} of {files.megabytes(self._total)}, {files.megabytes(rate)}/s, {left:.0f} s left"
+            )
+
+
+class Pods:
+    """Starts pods that mount a volume, by kubectl."""
+
+    def __init__(
+        self, kubectl: str, namespace: str | None, spec: Callable[["Pods", str], Target], minutes: int
+    ) -> None:
+        self._kubectl, self._namespace = kubectl, namespace
+        self._spec, self._minutes = spec, minutes
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> "Pods":
+        """Return them as the options say."""
+        kubectl = args.kubectl or next((name for name in ("kubectl", "oc") if shutil.which(name)), "")
+        if not kubectl:
+            raise UserError("kubectl: neither it nor oc is installed; install one, or name it with --kubectl")
+
+        def target(pods: "Pods", volume: str) -> Target:
+            claim = args.claim or pods.claim(volume, args.release)
+            spec: Json = {} if args.image else pods.release_spec(args.release, claim)
+            image = args.image or spec.pop("image")
+            return Target(claim, args.sub_path, image, {**spec, **args.pod_spec})
+
+        return cls(kubectl, args.namespace, target, args.minutes)
+
+    def command(self, *words: str) -> list[str]:
+        """Return a command; the one that is given may be several words with variables of the shell."""
+        where = ["-n", self._namespace] if self._namespace else []
+        return [
+            "sh",
+            "-c",
+            f'exec {self._kubectl} "$@"' if "=" not in self._kubectl else f'{self._kubectl} "$@"',
+            "sh",
+            *where,
+            *words,
+        ]
+
+    def call(self, *words: str, given: Json | None = None) -> Json:
+        """Return what kubectl prints as JSON; raises UserError with its own words."""
+        text = json.dumps(given) if given else None
+        done = subprocess.run(self.command(*words), input=text, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise UserError(f"kubectl {shlex.join(words[:3])}: {_last(done.stderr)}")
+        answer: Json = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+        return answer
+
+    def claim(self, volume: str, release: str | None) -> str:
+        """Return the claim that holds a volume of the release, or of the only one; raises UserError with what there is."""
+        found = self.call("get", "pvc", "-l", OURS, "-o", "json")["items"]
+        claims: dict[str, dict[str, str]] = {}
+        for each in found:
+            labels = each["metadata"].get("labels") or {}
+            claims.setdefault(labels.get(INSTANCE, ""), {})[labels.get(COMPONENT, "")] = each["metadata"]["name"]
+        if release:
+            claims = {name: parts for name, parts in claims.items() if name == release}
+        named = {
+            name: next((parts[part] for part in VOLUMES[volume] if part in parts), "") for name, parts in claims.items()
+        }
+        named = {name: claim for name, claim in named.items() if claim}
+        where = f"namespace {self._namespace}" if self._namespace else "this namespace"
+        if not named:
+            raise UserError(
+                f"{where} has no claim of {'release ' + release if release else 'a release'} for {volume}; install the phase first, "
+                "which makes its volumes, or name a claim of your own with --claim and an image with --image"
+            )
+        if len(named) > 1:
+            raise UserError(
+                f"{where} has volumes of several releases ({', '.join(sorted(named))}); choose one with --release"
+            )
+        return next(iter(named.values()))
+
+    def release_spec(self, release: str | None, claim: str) -> Json:
+        """Return image, pull secrets, node selection and security context of a pod of the release that has the claim."""
+        selector = f"{OURS},{INSTANCE}={release}" if release else OURS
+        jobs = self.call("get", "jobs,pods", "-l", selector, "-o", "json")["items"]
+        specs = [each["spec"].get("template", {}).get("spec") or each["spec"] for each in jobs]
+        specs = [each for each in specs if each["containers"][0].get("command", [""])[0] == "trainlab"] or specs
+        if not specs:
+            raise UserError(
+                f"claim {claim}: no job or pod of its release is there to take the image from; name one that has Python with --image"
+            )
+        kept = ("imagePullSecrets", "nodeSelector", "tolerations", "securityContext")
+        spec = {key: specs[0][key] for key in kept if specs[0].get(key)}
+        return {**spec, "image": specs[0]["containers"][0]["image"]}
+
+    @contextmanager
+    def running(self, volume: str) -> Iterator["Pod"]:
+        """Start a pod that mounts the volume, and remove it whatever happens."""
+        target = self._spec(self, volume)
+        made = self.call("create", "-o", "json", "-f", "-", given=manifest(target, self._minutes))
+        name = made["metadata"]["name"]
+        try:
+            self._wait(name)
+            yield Pod(self, name, target.claim)
+        finally:
+            with suppress(UserError):
+                self.call("delete", "pod", name, "--ignore-not-found", "--wait=false", "--grace-period=0", "-o", "name")
+
+    def _wait(self, name: str) -> None:
+        """Wait until the pod runs; raises UserError with what keeps it."""
+        began = time.monotonic()
+        said = ""
+        while True:
+            status = self.call("get", "pod", name, "-o", "json").get("status", {})
+            if status.get("phase") == "Running":
+                return
+            waiting = [each.get("state", {}).get("waiting") or {} for each in status.get("containerStatuses") or []]
+            reasons = [
+                f"{each.get('reason')}: {each.get('message', '')}".rstrip(": ")
+                for each in waiting
+                if each.get("reason")
+            ]
+            reasons += [
+                f"{each.get('reason')}: {each.get('message')}"
+                for each in status.get("conditions") or []
+                if each.get("reason") == "Unschedulable"
+            ]
+            why = "; ".join(reasons) or f"its phase is {status.get('phase', 'unknown')}"
+            seconds = time.monotonic() - began
+            fatal = any(
+                word in why for word in ("ErrImageNeverPull", "InvalidImageName", "CreateContainer", "ImagePullBackOff")
+            )
+            if (
+                status.get("phase") in ("Failed", "Succeeded")
+                or fatal
+                or seconds > START
+                or ("Unschedulable" in why and seconds > NO_NODE)
+            ):
+                raise UserError(
+                    f"pod {name} does not start ({why}); correct --image, --claim or --pod-spec, or make room on a node"
+                )
+            if why != said and seconds > 5:
+                said = why
+                note(f"pod {name}: {why}")
+            time.sleep(1)
+
+
+class Pod:
+    """A pod that runs and has the volume at /volume."""
+
+    def __init__(self, pods: Pods, name: str, claim: str) -> None:
+        self._pods, self._name, self.claim = pods, name, claim
+
+    def ask(
+        self,
+        request: Mapping[str, Any],
+        send: Callable[[IO[bytes]], None] | None = None,
+        take: Callable[[IO[bytes]], None] | None = None,
+    ) -> Json:
+        """Send a request, and what `send` writes; `take` reads what comes before the answer. Raises Answered, Dropped or UserError."""
+        command = self._pods.command("exec", "-i", self._name, "--", "python3", "-c", SCRIPT)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdin and process.stdout and process.stderr
+        watch = _Watch(process)
+        said: list[str] = []
+        errors = process.stderr
+        listener = threading.Thread(target=lambda: said.append(errors.read().decode(errors="replace")), daemon=True)
+        listener.start()
+        try:
+            try:
+                process.stdin.write(json.dumps(request).encode() + b"\n")
+                if send:
+                    send(_Counted(process.stdin, watch))  # type: ignore[arg-type]
+                process.stdin.flush()
+            except BrokenPipeError:
+                pass  # it has answered, or is gone: its output says which
+            stream = _Counted(process.stdout, watch)
+            if take:
+                take(stream)  # type: ignore[arg-type]
+            answer: Json = _line(stream, "answer")["answer"]  # type: ignore[arg-type]
+            return answer
+        except Dropped as error:
+            process.kill()
+            listener.join(5)
+            raise Dropped(self._gone() or _last("".join(said)) or str(error)) from None
+        except Answered as error:
+            if error.answer["error"] == "short":
+                raise Dropped("the connection ended") from None
+            raise
+        finally:
+            watch.end()
+            process.kill()
+            with suppress(OSError):
+                process.stdin.close()
+            process.wait()
+
+    def _gone(self) -> str:
+        """Raise UserError if the pod has ended: another attempt cannot help."""
+        try:
+            status = self._pods.call("get", "pod", self._name, "-o", "json").get("status", {})
+        except UserError as error:
+            if "not found" in str(error).lower():
+                raise UserError(
+                    f"pod {self._name} was removed; the next attempt goes on where this one ended"
+                ) from None
+            return ""
+        if status.get("phase") in ("Failed", "Succeeded"):
+            why = status.get("reason") or "its container ended"
+            raise UserError(
+                f"pod {self._name} ended ({why}); the next attempt goes on where this one ended (--minutes is how long a pod may live)"
+            )
+        return ""
+
+
+class _Watch:
+    """Kills a process through which no byte has gone for a minute."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.last, self._process, self._ended = time.monotonic(), process, threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while not self._ended.wait(1):
+            if time.monotonic() - self.last > STALL:
+                self._process.kill()
+                return
+
+    def end(self) -> None:
+        """Stop watching."""
+        self._ended.set()
+
+
+class _Counted:
+    """A stream that tells the watch of each byte."""
+
+    def __init__(self, stream: IO[bytes], watch: _Watch) -> None:
+        self._stream, self._watch = stream, watch
+
+    def write(self, data: bytes) -> int:
+        count = self._stream.write(data)
+        self._watch.last = time.monotonic()
+        return count
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._watch.last = time.monotonic()
+        return data
+
+    def readline(self) -> bytes:
+        data = self._stream.readline()
+        self._watch.last = time.monotonic()
+        return data
+
+
+def _last(text: str) -> str:
+    """Return what kubectl said, without its noise."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1].removeprefix("error: ").removeprefix("Error from server ") if lines else ""
+
+
+SCRIPT = Path(volume_pod.__file__).read_text(encoding="utf-8")
+
+
+def manifest(target: Target, minutes: int) -> Json:
+    """Return the pod: passes the `restricted` level, has no token, ends by itself."""
+    mount: Json = {"name": "volume", "mountPath": "/volume"}
+    if target.sub_path:
+        mount["subPath"] = target.sub_path
+    container: Json = {
+        "name": "volume",
+        "image": target.image,
+        "command": ["sleep", str(60 * minutes)],
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [mount],
+    }
+    spec: Json = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 1,
+        "activeDeadlineSeconds": 60 * minutes,
+        "containers": [container],
+        "volumes": [{"name": "volume", "persistentVolumeClaim": {"claimName": target.claim}}],
+        **target.spec,
+        "securityContext": {
+            **target.spec.get("securityContext", {}),
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    labels = {"app.kubernetes.io/name": "transfer", COMPONENT: "transfer", "app.kubernetes.io/part-of": "trainlab"}
+    labels["trainlab.dev/owner"] = "transfer"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "trainlab-transfer-", "labels": labels},
+        "spec": spec,
+    }
