@@ -199,7 +199,7 @@ def put(source: Path, target: str, pods: "Pods", replace: bool = False) -> str:
                     pod.ask({"call": "drop", **common})
             raise
     said = "is there already" if before else "is there now"
-    text = f"{place} {said}: {_count(sent)}, {size:,} bytes, sha256 {whole if sent[0]['name'] else sent[0]['sha256']}"
+    text = f"{place} {said}, in claim {pod.claim}: {_count(sent)}, {size:,} bytes, sha256 {whole if sent[0]['name'] else sent[0]['sha256']}"
     return "\n".join([text, *_usage(source, place)])
 
 
@@ -472,14 +472,7 @@ class Pods:
     def command(self, *words: str) -> list[str]:
         """Return a command; the one that is given may be several words with variables of the shell."""
         where = ["-n", self._namespace] if self._namespace else []
-        return [
-            "sh",
-            "-c",
-            f'exec {self._kubectl} "$@"' if "=" not in self._kubectl else f'{self._kubectl} "$@"',
-            "sh",
-            *where,
-            *words,
-        ]
+        return ["sh", "-c", f'exec env {self._kubectl} "$@"', "sh", *where, *words]
 
     def call(self, *words: str, given: Json | None = None) -> Json:
         """Return what kubectl prints as JSON; raises UserError with its own words."""
