@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SAID = {
     "charts/trainjob/templates/_names.tpl": r'define "trainjob.labelDomain" -}}([a-z.]+){{',
     "plugins/plugin_utils/labels.py": r'(?m)^DOMAIN = "([a-z.]+)"$',
-    "training/src/trainlab/run/promote.py": r'(?m)^DOMAIN = "([a-z.]+)"$',
+    "training/src/trainlab/run/labels.py": r'(?m)^DOMAIN = "([a-z.]+)"$',
     "roles/attendees/vars/main.yml": r"(?m)^__attendees_label: ([a-z.]+)/attendee$",
 }
 """The file of each language, and how it defines the domain."""

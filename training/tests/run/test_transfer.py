@@ -142,7 +142,10 @@ def test_put_ends_at_the_line_to_use(cluster: Cluster, rows: Path, capsys: pytes
     cluster.run("put", str(rows), "datasets/mine/")
     said = capsys.readouterr().out
     assert (cluster.volume / "mine" / "rows.csv").read_bytes() == rows.read_bytes() and not cluster.hidden
-    assert f"datasets/mine/rows.csv is there now, in claim quick-models: 1 file, 3,900,014 bytes, sha256 {files.sha256(rows)}" in said
+    assert (
+        f"datasets/mine/rows.csv is there now, in claim quick-models: 1 file, 3,900,014 bytes, sha256 {files.sha256(rows)}"
+        in said
+    )
     assert "phase: {data: {source: pvc:mine/rows.csv, table: {columns: {question: Ask, answer: Say}}}}" in said
     assert (cluster.home / "deleted").exists(), "the pod stays"
     cluster.run("put", str(rows), "datasets/mine/")

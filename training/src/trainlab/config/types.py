@@ -51,6 +51,7 @@ KINDS = {
     "pypi": r"pypi:[A-Za-z0-9._-]+==[A-Za-z0-9.]+",
     "hf": r"hf:[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+@[0-9a-f]{40}",
     "pvc": f"pvc:{PATH}",
+    "s3": f"s3:{PATH}",
     "init": f"init:llama-{_SIZE}",
     "parent": f"parent:llama-{_SIZE}",
     "builtin": "builtin:[a-z][-a-z0-9]*",

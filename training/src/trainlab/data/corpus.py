@@ -14,7 +14,7 @@ from trainlab import files
 from trainlab.config import TextPhase
 from trainlab.config.types import TOPICS
 from trainlab.data import hub_download as download
-from trainlab.data import text_files
+from trainlab.data import object_store, text_files
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
 from trainlab.models.fetch import RECORD, datasets_dir, named_data, once
@@ -128,6 +128,8 @@ def fetch(phase: TextPhase, models: Path) -> Path | None:
     text is split by document (corpus.py). Raises UserError with the remedy.
     """
     source = phase.data.source
+    if source.startswith("s3:"):
+        return object_store.fetch(source, datasets_dir(models), text_files.SUFFIXES)
     if not source.startswith("hf:"):
         return None
 
@@ -149,4 +151,6 @@ def _inside(phase: TextPhase, root: Path) -> Path:
     source = phase.data.source
     if source.startswith("pvc:"):
         return root / source.removeprefix("pvc:")
+    if source.startswith("s3:"):
+        return object_store.folder(source, root)
     return download.place(root, source, phase.text.hub_config)

@@ -22,7 +22,7 @@ from trainlab import files
 from trainlab.config import SftPhase
 from trainlab.config.inputs import QUESTIONS, VERSES, Table
 from trainlab.data import hub_download as download
-from trainlab.data import row_files, table_files
+from trainlab.data import object_store, row_files, table_files
 from trainlab.data.prepare import clean
 from trainlab.data.scripts import normal
 from trainlab.data.verse_forms import FORMS
@@ -71,7 +71,10 @@ def fetch(phase: SftPhase, models: Path, model_dir: Path) -> Path | None:
         return None
     if phase.data.source.startswith("hf:"):
         return once(target, (target / RECORD).exists, lambda folder: _from_hub(phase, table, model_dir, folder))
-    path = row_files.here(phase.data.source, models)
+    if phase.data.source.startswith("s3:"):
+        path = object_store.fetch(phase.data.source, models, table_files.TABLES)
+    else:
+        path = row_files.here(phase.data.source, models)
     if not path.exists():
         raise UserError(
             f"{download.KEY} is {phase.data.source}: nothing at {path}; put it there first, or correct the source"

@@ -190,7 +190,7 @@ def _data_bytes(phase: Phase) -> float | None:
         rows = phase.data.train_rows + (phase.data.heldout_rows or 0)
         vocabulary = architectures.of_phase(phase).vocab
         return float(rows * phase.model.max_length * (2 if vocabulary <= 2**16 else 4))  # data/prepare/blocks.py
-    return None if source.startswith(("pvc:", "hf:")) else 0.0
+    return None if source.startswith(("pvc:", "hf:", "s3:")) else 0.0
 
 
 def _text_bytes(phase: Phase) -> float:

@@ -19,8 +19,8 @@ from trainlab.errors import UserError
 from trainlab.evaluation.gate import read_gate
 from trainlab.recipes.adapters import ADAPTERS
 from trainlab.run.kube import Kube
+from trainlab.run.labels import DOMAIN
 
-DOMAIN = "trainlab.dev"
 UNTIL = f"{DOMAIN}/served-until"
 """Annotation of the InferenceService: a time in UTC, ISO 8601. One without it is served without end."""
 RESULTS = ("best_model", "lora_adapter")

@@ -29,6 +29,7 @@ from trainlab.data import table_files
 from trainlab.errors import UserError
 from trainlab.progress import note
 from trainlab.run import volume_pod
+from trainlab.run.labels import DOMAIN
 
 Json = dict[str, Any]
 VOLUMES = {"datasets": ("data", "models"), "models": ("models",), "runs": ("runs",)}
@@ -723,7 +724,7 @@ def manifest(target: Target, minutes: int) -> Json:
         },
     }
     labels = {"app.kubernetes.io/name": "transfer", COMPONENT: "transfer", "app.kubernetes.io/part-of": "trainlab"}
-    labels["trainlab.dev/owner"] = "transfer"
+    labels[f"{DOMAIN}/owner"] = "transfer"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
