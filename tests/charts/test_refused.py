@@ -93,6 +93,7 @@ BROKEN = [
         "phase.data.table.question_template",
         "phase: {data: {taught: null, table: {question_template: 'Say {question}', columns: {verse: a, instruction: b}}}}",
     ),
+    ("survival", "phase.data.source", "phase: {data: {taught: null, source: 's3:team/faq'}}"),
     ("staged-sft", "phase.data.table", "phase: {data: {table: {accept_license: true}}}"),
     ("staged-sft", "phase.data.source", f"phase: {{data: {{{SET}, table: {{accept_license: true}}}}}}"),
     ("survival", "phase.data.table.accept_license", f"phase: {{data: {{{SET}}}}}"),
