@@ -9,7 +9,7 @@ from corpora import make_tokenizer
 from pydantic import ValidationError
 from tiny import make_phase, write_text
 from trainlab.config import Phase
-from trainlab.data import corpus, pack, table_files, text_files
+from trainlab.data import corpus, hub_download, pack, table_files, text_files
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
 from transformers import AutoTokenizer
@@ -243,3 +243,48 @@ def test_what_is_no_regular_expression_is_refused(text_phase: dict[str, Any]) ->
     """Everything else that does not fit is asked of Helm as well (tests/charts/test_refused.py)."""
     with pytest.raises(ValidationError, match=r"text.document_start: '\(' is not a regular expression"):
         make_phase(text_phase, text={"document_start": "("})
+
+
+class Stopped(Exception):
+    """What ends a process for the test."""
+
+
+def test_a_stream_that_was_interrupted_goes_on_after_its_rows(
+    text_phase: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"text": f"page {i} of the manual\n", "n": i} for i in range(200)]
+    for part in range(4):
+        path = tmp_path / "own" / "set" / f"train-{part}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows[part * 50 : part * 50 + 50]), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(hub_download, "SAVED_EVERY", 0.0)
+    phase = make_phase(text_phase, data={"source": SET})
+    dumps, seen = json.dumps, []
+
+    def stopping(value: Any, **named: Any) -> str:
+        if "n" in value:
+            seen.append(value["n"])
+            if len(seen) == 120:
+                raise Stopped
+        return dumps(value, **named)
+
+    monkeypatch.setattr(hub_download.json, "dumps", stopping)
+    with pytest.raises(Stopped):
+        corpus.fetch(phase, tmp_path / "models")
+    assert not list((tmp_path / "models").glob("data-*")), "a part has the name of the whole"
+    corpus.fetch(phase, tmp_path / "models")
+    path = corpus.place(phase, tmp_path / "models", None)
+    assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == rows
+    assert seen[120] >= 100 and "119 rows are there, going on after them" in capsys.readouterr().err
+    assert sorted(one.name for one in path.parent.iterdir()) == ["source.json", "train.jsonl"]
+
+
+def test_the_first_rows_of_a_hub_set_alone(
+    text_phase: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path / "own" / "set" / "train.jsonl")
+    monkeypatch.chdir(tmp_path)
+    phase = make_phase(text_phase, data={"source": SET}, text={"hub_rows": 7})
+    corpus.fetch(phase, tmp_path / "models")
+    assert len(corpus.place(phase, tmp_path / "models", None).read_text("utf-8").splitlines()) == 7

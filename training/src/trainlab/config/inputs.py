@@ -245,6 +245,9 @@ class Text(Strict):
         None, description="Column with the text; null uses the one named text, else the only one that holds text."
     )
     hub_config: str | None = Field(None, description="Configuration of a hub data set, e.g. wikitext-2-raw-v1.")
+    hub_rows: int = Field(
+        0, ge=0, description="Read this many rows of a hub data set, the first ones, and fetch no more; 0 reads all."
+    )
     document_start: str | None = Field(
         None,
         description="Regular expression: a row (or a line of a TXT file) that it matches starts a new document; null "
@@ -265,9 +268,9 @@ class Prepare(Strict):
     """`trainlab prepare` before training: blocks of model.max_length tokens in the folder that data.source names."""
 
     source: str = Field(
-        pattern=form(TOPICS, "pvc"),
-        description=f"{TOPICS} (the manual that ships with Python), or pvc:PATH (a file or folder of *.jsonl, *.json, "
-        "*.csv, *.txt, *.parquet in the data volume, by default the model volume).",
+        pattern=form(TOPICS, "hf", "pvc", "s3"),
+        description=f"{TOPICS} (the manual that ships with Python), {HUB} (see text.hub_rows), pvc:PATH (a file or folder of "
+        f"*.jsonl, *.json, *.csv, *.txt, *.parquet in the data volume, by default the model volume), or {S3}.",
     )
     min_chars: int = Field(50, ge=1, description="Documents with fewer characters are dropped.")
     near: float = Field(

@@ -112,7 +112,7 @@ def place(phase: TextPhase, models: Path, given: Path | None) -> Path:
     source = phase.data.source
     if named := named_data(given):
         return named
-    path = _inside(phase, datasets_dir(models))
+    path = _inside(phase, source, datasets_dir(models))
     if source.startswith("hf:"):
         path = path / ROWS
     if source != TOPICS and not path.exists():
@@ -122,35 +122,37 @@ def place(phase: TextPhase, models: Path, given: Path | None) -> Path:
 
 
 def fetch(phase: TextPhase, models: Path) -> Path | None:
-    """Make sure that a hub data set is in the folder of data sets; return its folder, None if nothing needs fetching.
+    """Make sure that the text of a hub or a bucket is in the folder of data sets; return where, None if nothing needs fetching."""
+    return fetch_source(phase, phase.data.source, datasets_dir(models))
 
-    The rows of its split `train` become train.jsonl, with all columns unchanged; other splits are not read, since the
-    text is split by document (corpus.py). Raises UserError with the remedy.
+
+def fetch_source(phase: TextPhase, source: str, root: Path) -> Path | None:
+    """The same for any source.
+
+    The rows of a hub's split `train` become train.jsonl, with all columns unchanged; other splits are not read, since the
+    text is split by document (corpus.py). An interrupted fetch goes on. Raises UserError with the remedy.
     """
-    source = phase.data.source
     if source.startswith("s3:"):
-        return object_store.fetch(source, datasets_dir(models), text_files.SUFFIXES)
+        return object_store.fetch(source, root, text_files.SUFFIXES)
     if not source.startswith("hf:"):
         return None
 
     def fill(folder: Path) -> dict[str, Any]:
-        config = phase.text.hub_config
-        table = download.table(source, config, CONFIG_KEY, folder)
-        with download.explained(source, CONFIG_KEY, folder):
-            table.to_json(str(folder / ROWS), lines=True, force_ascii=False)
+        config, count = phase.text.hub_config, phase.text.hub_rows
         license = download.license(source, CONFIG_KEY, folder)
+        rows = download.stream(source, config, CONFIG_KEY, count, folder, folder / ROWS)
         shutil.rmtree(folder / ".cache", ignore_errors=True)
-        return {"source": source, "config": config, "license": license, "rows": len(table)}
+        return {"source": source, "config": config, "license": license, "rows": rows}
 
-    target = _inside(phase, datasets_dir(models))
-    return once(target, (target / RECORD).exists, fill)
+    target = _inside(phase, source, root)
+    return once(target, (target / RECORD).exists, fill, resume=True) / ROWS
 
 
-def _inside(phase: TextPhase, root: Path) -> Path:
+def _inside(phase: TextPhase, source: str, root: Path) -> Path:
     """Return the place of a source inside the folder of data sets."""
-    source = phase.data.source
     if source.startswith("pvc:"):
         return root / source.removeprefix("pvc:")
     if source.startswith("s3:"):
         return object_store.folder(source, root)
-    return download.place(root, source, phase.text.hub_config)
+    rows = f"{phase.text.hub_rows}-rows" if phase.text.hub_rows else None
+    return download.place(root, source, phase.text.hub_config, rows)

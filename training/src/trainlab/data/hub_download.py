@@ -1,15 +1,21 @@
-"""Fetches a hub data set into the model volume, whole and once; used by table_rows.py and corpus.py. No torch."""
+"""Fetches the rows of a hub data set into the model volume, once; used by table_rows.py and corpus.py. No torch."""
 
+import json
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from trainlab import files
 from trainlab.errors import UserError
 from trainlab.models.fetch import NOT_STATED, WAY_TO_HUB, cause, full, no_space, of_network, slug, token
+from trainlab.progress import note
 
 KEY = "phase.data.source"
+SAVED_EVERY = 10.0  # seconds between two notes of how far a stream is
 
 
 def place(models: Path, *parts: str | None) -> Path:
@@ -18,12 +24,43 @@ def place(models: Path, *parts: str | None) -> Path:
     return models / slug(name)
 
 
-def table(source: str, config: str | None, config_key: str, folder: Path) -> Any:
-    """Return split `train` of a set as datasets.Dataset, downloaded below `folder`; raises UserError with the remedy."""
+def stream(source: str, config: str | None, config_key: str, count: int, folder: Path, target: Path) -> int:
+    """Write the first `count` rows (0: all) of split `train` to `target` as JSON Lines; return their number.
+
+    Memory holds some rows, and no copy of the set's files is kept. What was written before an interruption stays in `folder`, and the
+    next call goes on after it. Raises UserError with the remedy.
+    """
     import datasets
 
+    saved = folder / ".stream.json"
+    at: dict[str, Any] = files.read_json(saved) if saved.exists() else {"rows": 0, "bytes": 0, "stream": None}
     with explained(source, config_key, folder):
-        return _load(datasets, source, config, "train", cache_dir=str(folder / ".cache"))
+        rows = _load(datasets, source, config, "train", streaming=True, cache_dir=str(folder / ".cache"))
+        if at["stream"]:
+            note(f"{source}: {at['rows']:,} rows are there, going on after them")
+            rows.load_state_dict(at["stream"])
+        there = iter(rows)
+    began = time.monotonic()
+    with target.open("ab") as out:
+        out.truncate(at["bytes"])
+        while not count or at["rows"] < count:
+            with explained(source, config_key, folder):
+                row = next(there, None)
+            if row is None:
+                break
+            out.write(json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str).encode() + b"\n")
+            at["rows"] += 1
+            if time.monotonic() - began >= SAVED_EVERY:
+                began = time.monotonic()
+                out.flush()
+                os.fsync(out.fileno())
+                at |= {"bytes": out.tell(), "stream": rows.state_dict()}
+                files.write_json(saved, at)
+                note(f"{source}: {at['rows']:,} rows, {files.megabytes(at['bytes'])}")
+    saved.unlink(missing_ok=True)
+    if not at["rows"]:
+        raise UserError(f"{KEY} is {source}: its files hold no rows; check name, revision, {config_key}")
+    return int(at["rows"])
 
 
 def rows(source: str, config: str | None, config_key: str, split: str, count: int, folder: Path) -> Iterator[Any]:

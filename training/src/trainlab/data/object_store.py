@@ -13,7 +13,7 @@ from typing import Any
 from trainlab import files
 from trainlab.data.hub_download import KEY, place
 from trainlab.errors import UserError
-from trainlab.models.fetch import RECORD, datasets_dir, no_space, once
+from trainlab.models.fetch import RECORD, no_space, once
 from trainlab.progress import note
 
 NEEDED = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_S3_ENDPOINT", "AWS_S3_BUCKET")
@@ -30,12 +30,12 @@ def folder(source: str, root: Path) -> Path:
     return place(root, source) / OBJECTS
 
 
-def fetch(source: str, models: Path, suffixes: Collection[str]) -> Path:
-    """Make sure that an object, or those directly below a prefix that have one of the suffixes, are here; return their folder.
+def fetch(source: str, root: Path, suffixes: Collection[str]) -> Path:
+    """Make sure that an object, or those directly below a prefix that have one of the suffixes, are below `root`; return their folder.
 
     What is whole stays, also after an interruption. Raises UserError with the remedy.
     """
-    target = folder(source, datasets_dir(models)).parent
+    target = folder(source, root).parent
     bucket = {"endpoint": os.environ.get("AWS_S3_ENDPOINT"), "bucket": os.environ.get("AWS_S3_BUCKET")}
 
     def is_filled() -> bool:

@@ -72,7 +72,7 @@ def fetch(phase: SftPhase, models: Path, model_dir: Path) -> Path | None:
     if phase.data.source.startswith("hf:"):
         return once(target, (target / RECORD).exists, lambda folder: _from_hub(phase, table, model_dir, folder))
     if phase.data.source.startswith("s3:"):
-        path = object_store.fetch(phase.data.source, models, table_files.TABLES)
+        path = object_store.fetch(phase.data.source, datasets_dir(models), table_files.TABLES)
     else:
         path = row_files.here(phase.data.source, models)
     if not path.exists():

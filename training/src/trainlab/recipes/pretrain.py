@@ -59,6 +59,7 @@ def prepare_text(phase: PretrainPhase, models: Path, wheels: Path | None) -> Non
 
     root = datasets_dir(models)
     out, source = (root / name.removeprefix("pvc:") for name in (phase.data.source, section.source))
+    source = corpus.fetch_source(phase, section.source, root) or source
     if section.source != TOPICS and not source.exists():
         raise UserError(f"{KEY}.source is {section.source}: nothing at {source}; put it there first")
     options = Options(

@@ -53,6 +53,18 @@ def test_the_text_is_prepared_once_into_the_folder_that_the_phase_trains_on(
         recipe.fetch(asked, models, None)
 
 
+def test_text_of_a_hub_is_streamed_and_then_prepared(
+    phase_dict: dict[str, Any], models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(models / "own" / "set" / "train.jsonl")
+    monkeypatch.chdir(models)
+    asked = phase(phase_dict, source="hf:own/set@" + "0" * 40)
+    recipes.get_recipe(asked).fetch(asked, models, None)
+    assert (
+        is_prepared(models / "blocks") and files.read_json(models / "blocks" / "report.json")["documents"]["kept"] == 60
+    )
+
+
 def test_what_is_missing_or_contradicts_itself_is_named(phase_dict: dict[str, Any], models: Path) -> None:
     asked = phase(phase_dict, source="pvc:elsewhere")
     with pytest.raises(
