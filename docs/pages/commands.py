@@ -13,8 +13,8 @@ from pages.markdown_table import code, table
 
 PAGE = "docs/reference/cli.md"
 FOR = {
-    "Before a run": ("check", "plan", "fetch", "prepare", "questions", "schema"),
-    "A run": ("run", "watch", "eval", "gate", "report", "compare"),
+    "Before a run": ("check", "plan", "fetch", "prepare", "questions", "put", "schema"),
+    "A run": ("run", "watch", "eval", "gate", "report", "get", "compare"),
     "Learning": ("lesson",),
     "Serving": ("serve", "ask", "room", "promote", "verify-run", "end-lease"),
 }
