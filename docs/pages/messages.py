@@ -130,7 +130,7 @@ def of_chart() -> list[tuple[str, str]]:
         for said in printed.findall(file.read_text(encoding="utf-8"))
     ]
     parts = [said.rsplit("; ", 1) for said in dict.fromkeys(says) if re.search(r"\w{3}.*; ", said)]
-    return [(message, remedy) for message, remedy in parts]
+    return [(said[0], said[1]) for said in parts]
 
 
 def of_machines() -> list[tuple[str, str]]:

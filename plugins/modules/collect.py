@@ -6,7 +6,8 @@ DOCUMENTATION = r"""
 module: collect
 short_description: Record what a cluster reports, without secrets
 description:
-  - Looks at what the roles wait for, the tables of the role P(trainlab.rhoai.platform#role) among it, until the time is over, and writes down what changed; it sends nothing but GET requests.
+  - Looks at what the roles wait for, the tables of the role P(trainlab.rhoai.platform#role) among it, until the time is over, and
+    writes down what changed; it sends nothing but GET requests.
   - Reads neither Secrets nor ConfigMaps. Removes what a key names as a secret, or what has the form of one, from all that it writes.
   - What these credentials may not read is left out and listed in RV(unread). The bundle is complete after each pass.
 version_added: 0.1.0

@@ -1,7 +1,8 @@
 """The Python environments of the checkout and the wheels of the trainer image, from lock files; the command `venv`.
 
 Two environments: the one of the playbooks, which drives a cluster (`make venv`, `make demo`; Linux and macOS), and the one
-for development, with the training stack and the tools of the tests (`make venv-dev`; Linux). The training stack is without CUDA's libraries where there is no GPU (images/trainer/cpu_only.py).
+for development, with the training stack and the tools of the tests (`make venv-dev`; Linux). The training stack is without CUDA's
+libraries where there is no GPU (images/trainer/cpu_only.py).
 pip downloads (it knows the user's index, proxy and certificates), uv installs (six times as fast as pip). The wheels
 are those for the image's Python; a different Python on the machine gets wheels of its own.
 """

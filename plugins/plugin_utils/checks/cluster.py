@@ -157,7 +157,8 @@ def queue_quota(facts: ClusterState) -> Finding:
                 f"ClusterQueue {leads_to} has {owned[resource]} of {resource}"
                 f"{f' and may borrow {most[resource] - owned[resource]}' if most != owned else ''}, the job requests {wanted}",
                 "Kueue never admits the job",
-                f"raise its {'borrowingLimit' if most != owned else 'nominalQuota'}, or lower {key if key.startswith('phase.') else 'what is ' + key} or phase.resources.nodes",
+                f"raise its {'borrowingLimit' if most != owned else 'nominalQuota'}, or lower "
+                f"{key if key.startswith('phase.') else 'what is ' + key} or phase.resources.nodes",
             )
         if owned[resource] < wanted:
             borrows.append(resource)

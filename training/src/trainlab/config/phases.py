@@ -98,8 +98,8 @@ class Serve(Strict):
         256,
         ge=1,
         le=32768,
-        description="Longest answer, in tokens; a client that asks for more gets as many (finish_reason length), and GET /v1/models names it. vLLM gives no longer one than evaluate.max_new_tokens for a run "
-        "with adapters, and takes its own limit for other runs.",
+        description="Longest answer, in tokens; a client that asks for more gets as many (finish_reason length), and GET /v1/models names it. "
+        "vLLM gives no longer one than evaluate.max_new_tokens for a run with adapters, and takes its own limit for other runs.",
     )
     max_concurrency: int = Field(
         8,

@@ -17,8 +17,11 @@ _INVISIBLE = regex.compile(r"[\u00ad\u200b-\u200d\u2060\ufeff]")
 _WORD = regex.compile(r"[\p{L}\p{N}\p{M}_]+(?:(?<=[\p{L}\p{M}])[+#]+)?")
 _PIECE = regex.compile(rf"(?V1)[{_UNSPACED}]|[[\p{{L}}\p{{N}}\p{{M}}_]--[{_UNSPACED}]]{{2,}}")
 _PARTICLES = (  # of Korean nouns: topic, subject, object, place, direction, with, also, only, until, from, is
-    "\uc774|\uac00|\uc740|\ub294|\uc744|\ub97c|\uc758|\uc5d0|\uc5d0\uc11c|\uc5d0\uac8c|\uaed8|\ud55c\ud14c|\ub85c|\uc73c\ub85c|\uc640|\uacfc|\ub791|\uc774\ub791|\ub3c4|\ub9cc|\uae4c\uc9c0|\ubd80\ud130|\ubcf4\ub2e4|\ucc98\ub7fc|\ub9c8\ub2e4|\ubc16\uc5d0|\uc870\ucc28|\ub9c8\uc800|"
-    "\uc774\ub098|\ub098|\uc774\uba70|\uba70|\uc774\uace0|\uace0|\uc774\ub2e4|\ub2e4|\uc785\ub2c8\ub2e4|\uc774\uc5d0\uc694|\uc608\uc694|\uc774\ub77c\uace0|\ub77c\uace0|\uc774\ub77c\ub294|\ub77c\ub294|\ub4e4"
+    "\uc774|\uac00|\uc740|\ub294|\uc744|\ub97c|\uc758|\uc5d0|\uc5d0\uc11c|\uc5d0\uac8c|\uaed8|\ud55c\ud14c|\ub85c|"
+    "\uc73c\ub85c|\uc640|\uacfc|\ub791|\uc774\ub791|\ub3c4|\ub9cc|\uae4c\uc9c0|\ubd80\ud130|\ubcf4\ub2e4|"
+    "\ucc98\ub7fc|\ub9c8\ub2e4|\ubc16\uc5d0|\uc870\ucc28|\ub9c8\uc800|"
+    "\uc774\ub098|\ub098|\uc774\uba70|\uba70|\uc774\uace0|\uace0|\uc774\ub2e4|\ub2e4|\uc785\ub2c8\ub2e4|"
+    "\uc774\uc5d0\uc694|\uc608\uc694|\uc774\ub77c\uace0|\ub77c\uace0|\uc774\ub77c\ub294|\ub77c\ub294|\ub4e4"
 )
 _HANGUL, _ARABIC, _HEBREW = (regex.compile(rf"\p{{{script}}}") for script in ("Hangul", "Arabic", "Hebrew"))
 _JUDGED = regex.compile(r"[\p{L}\p{N}]")
@@ -58,7 +61,10 @@ def pattern(plain: str) -> str:
     elif _HANGUL.match(last):
         after = rf"(?:{_PARTICLES}){{0,3}}(?!{_IN_WORD})"
     elif _ARABIC.match(last):
-        after = rf"(?:\u0647|\u0647\u0627|\u0647\u0645|\u0647\u0646|\u0643|\u0643\u0645|\u0646\u0627|\u064a|\u0627\u062a|\u0627\u0646|\u064a\u0646|\u0648\u0646|\u0627)?(?!{_IN_WORD})"
+        after = (
+            rf"(?:\u0647|\u0647\u0627|\u0647\u0645|\u0647\u0646|\u0643|\u0643\u0645|\u0646\u0627|\u064a|"
+            rf"\u0627\u062a|\u0627\u0646|\u064a\u0646|\u0648\u0646|\u0627)?(?!{_IN_WORD})"
+        )
     elif last.isalpha():
         literal, after = _inflected(literal, plain), rf"(?!{_IN_WORD})"
     else:

@@ -48,8 +48,8 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
     Promoted only if the lower end of the gain's interval is above `gate.min_gain`, neither fact recall nor form adherence,
     where measured, dropped by more than `gate.max_..._drop`, and, where facts are taught, their recall rose and the answer loss
     did not get worse. Where refusals are taught, emergencies answered with another question's answer must not become more, and
-    `gate.min_refused` and `gate.max_taught_refused` hold. Fact recall is that of questions whose facts were not taught, taught recall that of the others. `reasons` holds
-    one sentence with numbers per condition, whichever way it went.
+    `gate.min_refused` and `gate.max_taught_refused` hold. Fact recall is that of questions whose facts were not taught, taught recall
+    that of the others. `reasons` holds one sentence with numbers per condition, whichever way it went.
     Raises UserError if the two evaluations do not cover the same rows.
     """
     pairs = gate.paired(before, after)

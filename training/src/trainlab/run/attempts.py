@@ -1,7 +1,8 @@
 """How often a run was started, and what each loss cost: attempts.json in the run directory.
 
 The first pod's launcher records each start and ends a job that has used up its restarts: a PyTorchJob counts none itself, and
-JobSet, which does, sees the same number (charts/trainjob). A pod that was told to end (SIGTERM) is no loss. Rank 0 leaves the last step that it reached in a file of its own.
+JobSet, which does, sees the same number (charts/trainjob). A pod that was told to end (SIGTERM) is no loss. Rank 0 leaves the last
+step that it reached in a file of its own.
 """
 
 import contextlib

@@ -46,7 +46,7 @@ def forked_rank(run: Run, threads: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch.set_num_threads(threads)
     for stream in (sys.stdout, sys.stderr):
-        cast("io.TextIOWrapper", stream).reconfigure(line_buffering=True)
+        cast(io.TextIOWrapper, stream).reconfigure(line_buffering=True)
     if code := _run(run):
         if code == LOST_PEER:
             time.sleep(NAMED_FIRST)
