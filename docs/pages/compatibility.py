@@ -117,6 +117,18 @@ def admitted() -> str:
     return "\n".join(told)
 
 
+def upgrades() -> str:
+    """Return one row for each finding that is in the way of an upgrade."""
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import releases
+
+    rows = [
+        [release, f"`{row['lint']}`", "blocks" if row["blocks"] else "warns", row["why"]]
+        for release, entry in releases().items()
+        for row in entry.get("upgrade", [])
+    ]
+    return table(["to", "name in `rhai-cli lint`", "there it", "because"], rows)
+
+
 def operators() -> str:
     """Return one row for each operator that the role platform knows."""
     rows = [
@@ -169,6 +181,15 @@ release on a real OpenShift.** `molecule test -s {SCENARIO}3.5` runs one of them
 one (that of 3.5) only, `make molecule` all.
 
 {admitted()}
+
+## Upgrades
+
+{upgrades()}
+
+`playbooks/verify.yml` looks for these before an upgrade. A test takes one release of the chart on a real kube-apiserver from 2.25 to
+3.6, with the CustomResourceDefinitions of each release, and meets each of them on its way (`tests/api/test_upgrades.py`); no operator
+runs there. `rhai-cli lint` has more checks, of parts that this project does not use. **We have not run that tool, nor upgraded a real
+OpenShift AI.**
 
 ## vLLM
 

@@ -33,6 +33,7 @@ TITLES = {
     "rights": "Rights and secrets",
     "inputs": "Model, image and Helm",
     "created": "After the run",
+    "upgrade": "Before an upgrade of OpenShift AI",
 }
 """Each module of checks with findings, and its heading."""
 

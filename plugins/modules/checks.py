@@ -51,6 +51,10 @@ options:
     description: An autoscaler that cannot be seen in the cluster adds nodes with GPUs.
     type: bool
     default: false
+  upgrade_to:
+    description: Release of OpenShift AI in whose way nothing may be; empty takes the next one, of which everything is a warning.
+    type: str
+    default: ""
 extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]
 author:
   - The trainlab authors (@trainlab)

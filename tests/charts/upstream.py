@@ -32,7 +32,11 @@ def from_newer(component: str, path: str) -> str:
     """Return a file of the newest version of a component (NEWER); without an entry there, of the pinned version."""
     if component not in NEWER:
         return from_module(component, path)
-    name, checksum = NEWER[component]
+    return of_version(*NEWER[component], path)
+
+
+def of_version(name: str, checksum: str, path: str) -> str:
+    """Return a file of a Go module, `name` with its version; it is downloaded if necessary, and has to have this checksum."""
     found = _download(name, None)
     assert found["Sum"] == checksum, f"{name} has checksum {found['Sum']}"
     return (Path(found["Dir"]) / path).read_text(encoding="utf-8")

@@ -22,6 +22,7 @@ OPENSHIFT = {
     "GPU operator",
     "GPU taints",
     "OpenShift AI",
+    "training operator",
     "hardware profile",
     "user monitoring",
     "versions",

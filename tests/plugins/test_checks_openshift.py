@@ -112,6 +112,12 @@ def config(text: str) -> dict[str, Any]:
     return {"data": {"config.yaml": text}}
 
 
+def platform(**states: str) -> dict[str, Any]:
+    """A DataScienceCluster whose components have these states."""
+    spec = {"components": {name: {"managementState": state} for name, state in states.items()}}
+    return {"items": [{"metadata": {"name": "default-dsc"}, "spec": spec, "status": {"phase": "Ready"}}]}
+
+
 TEAM = {"metadata": {"name": "team"}, "spec": {"clusterQueue": "pool"}}
 INACTIVE = {
     "type": "Active",
@@ -143,8 +149,7 @@ def case(cluster: Any) -> Case:
     objects["/apis/nvidia.com/v1"] = served("clusterpolicies")
     objects[POLICIES] = policy("ClusterPolicy")
     objects[DSC] = served("datascienceclusters")
-    ready = {"metadata": {"name": "default-dsc"}, "spec": {"components": {}}, "status": {"phase": "Ready"}}
-    objects[f"{DSC}/datascienceclusters"] = {"items": [ready]}
+    objects[f"{DSC}/datascienceclusters"] = platform(trainingoperator="Managed")
     objects[PROFILES] = served("hardwareprofiles")
     objects[f"{SMALL}/small"] = {"metadata": {"name": "small"}}
     objects[SMALL] = {"items": [objects[f"{SMALL}/small"]]}
@@ -225,6 +230,12 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         ),
         "error",
         "missing: cert_manager, kueue",
+    ),
+    (
+        "training operator",
+        break_(f"{DSC}/datascienceclusters", platform(trainingoperator="Removed", trainer="Managed")),
+        "error",
+        "site.trainingApi: auto makes a PyTorchJob, and trainingoperator of the DataScienceCluster is Removed",
     ),
     (
         "hardware profile",
@@ -611,3 +622,50 @@ def test_vllm_on_a_share_takes_the_memory_of_the_others(case: Case) -> None:
     case.phase["resources"] |= {"nodes": 1, "gpus_per_node": 1}
     case.plan = needs(60)
     assert gpus(case.cluster_state()).state == "error", "the rank comes first"
+
+
+JOBS_OF_ALL = "/apis/kubeflow.org/v1/pytorchjobs"
+
+
+def upgrades(case: Case, to: str = "") -> list[tuple[str, str]]:
+    """State and sentence of each finding about an upgrade."""
+    case.options.upgrade_to = to
+    return [
+        (each.state, each.sentence) for title, each in run_all(case.cluster_state(), "before") if title == "upgrade"
+    ]
+
+
+def test_what_is_in_the_way_of_an_upgrade(case: Case) -> None:
+    """A warning before the next release, an error for a release that somebody names; a release in between adds what it has."""
+    objects = case.cluster.objects
+    names = [{"metadata": {"name": f"j{number}", "namespace": "team"}} for number in range(5)]
+    objects[JOBS_OF_ALL] = {"items": [*names, {"metadata": {"name": "old", "namespace": "team"}, "status": DONE}]}
+    deprecated, running = upgrades(case)
+    assert deprecated[0] == running[0] == "warning"
+    assert (
+        "before an upgrade to OpenShift AI 3.5: 5 pytorchjobs that have not ended (team/j0, team/j1, team/j2 and 2 more)"
+        in running[1]
+    )
+    objects[f"{DSC}/datascienceclusters"] = platform(trainingoperator="Managed", llamastackoperator="Managed")
+    found = upgrades(case, "3.6")
+    assert [state for state, _sentence in found] == ["warning", "error", "error", "error"]
+    assert "components.llamastackoperator.removal" in found[2][1]
+    assert (
+        " patch datasciencecluster default-dsc --type merge -p "
+        '\'{"spec": {"components": {"trainingoperator": {"managementState": "Removed"}}}}\'' in found[3][1]
+    )
+    objects[f"{DSC}/datascienceclusters"] = platform(trainer="Managed")
+    assert upgrades(case, "3.6") == [("ok", "nothing is known to be in the way of OpenShift AI 3.6")]
+
+
+DONE = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+
+
+def test_a_release_to_which_no_upgrade_leads(case: Case) -> None:
+    for wanted in ("3.4", "2.25", "9.9"):
+        ((state, sentence),) = upgrades(case, wanted)
+        assert state == "error" and f"verify_upgrade_to is {wanted}" in sentence and "3.5, 3.6" in sentence
+    case.cluster.objects[CSVS.format("redhat-ods-operator")] = csv("rhods-operator.3.6.1")
+    assert upgrades(case)[0][0] == "skipped"
+    del case.cluster.objects[CSVS.format("redhat-ods-operator")]
+    assert upgrades(case)[0][0] == "skipped"

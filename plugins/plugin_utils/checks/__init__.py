@@ -1,14 +1,16 @@
 """The checks of the role verify, one function each; `run_all` is called by the action plugin checks.
 
-A check takes a ClusterState and returns a Finding; add one by writing it and naming it in BEFORE or AFTER below.
+A check takes a ClusterState and returns a Finding; add one by writing it and naming it in BEFORE or AFTER below, one that returns
+several in SEVERAL.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from ..kube import ApiError
-from . import cluster, created, inputs, openshift, resources, rights, storage
+from . import cluster, created, inputs, openshift, resources, rights, storage, upgrade
 from .cluster_state import ClusterState, Finding
 
 Check = Callable[[ClusterState], Finding]
@@ -30,6 +32,7 @@ BEFORE: dict[str, Check] = {
     "Node Feature Discovery": openshift.nfd,
     "GPU operator": openshift.gpu_operator,
     "OpenShift AI": openshift.openshift_ai,
+    "training operator": openshift.training_operator,
     "user monitoring": openshift.monitoring,
     "hardware profile": openshift.hardware_profile,
     "versions": openshift.versions,
@@ -51,14 +54,26 @@ AFTER: dict[str, Check] = {
 }
 
 
+SEVERAL: dict[str, Callable[[ClusterState], list[Finding]]] = {
+    "upgrade": upgrade.upgrade,
+    "release": inputs.release,
+}
+
+
 def run_all(facts: ClusterState, stage: str) -> list[tuple[str, Finding]]:
     """Return the findings of a stage (`before` or `all`); what the user may not read is `skipped`, never `ok`."""
+    single = BEFORE if stage == "before" else {**BEFORE, **AFTER}
+    checks = {title: functools.partial(_as_list, check) for title, check in single.items()} | SEVERAL
     result = []
-    for title, check in (BEFORE if stage == "before" else {**BEFORE, **AFTER}).items():
+    for title, check in checks.items():
         try:
-            result.append((title, check(facts)))
+            result += [(title, finding) for finding in check(facts)]
         except ApiError as error:
             if error.status not in FORBIDDEN:
                 raise
             result.append((title, Finding.skipped(f"not checked, this user may not: {error}")))
-    return result + [("release", finding) for finding in inputs.release(facts)]
+    return result
+
+
+def _as_list(check: Check, facts: ClusterState) -> list[Finding]:
+    return [check(facts)]

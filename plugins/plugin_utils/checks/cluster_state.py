@@ -61,6 +61,7 @@ class Options:
     image_source: str = "none"
     gpu_autoscaling: bool = False
     helm_refused: str = ""
+    upgrade_to: str = ""
 
 
 @dataclass

@@ -103,10 +103,9 @@ def gpu_taints(facts: ClusterState) -> Finding:
 
 def openshift_ai(facts: ClusterState) -> Finding:
     """The DataScienceCluster is ready; otherwise which component is not, and what it lacks."""
-    version = next((each for each in ("v2", "v1") if facts.api.serves(f"{DSC}/{each}", "datascienceclusters")), "")
-    if not version:
+    found = singletons(facts, DSC)
+    if found is None:
         return Finding.skipped("the cluster has no OpenShift AI")
-    found = facts.api.items(f"/apis/{DSC}/{version}/datascienceclusters")
     if not found:
         return Finding(
             "error",
@@ -130,6 +129,32 @@ def openshift_ai(facts: ClusterState) -> Finding:
         + (f"; missing: {', '.join(lacks)}" if lacks else ""),
         "a component that is not ready serves no API",
         fix or f"{facts.api.oc} describe datasciencecluster; {facts.api.oc} -n redhat-ods-applications get pods",
+    )
+
+
+def singletons(facts: ClusterState, group: str) -> list[Json] | None:
+    """Return the DataScienceClusters or DSCInitializations, by the newest version that is served; None where none is."""
+    plural = f"{group.partition('.')[0]}s"
+    version = next((each for each in ("v2", "v1") if facts.api.serves(f"{group}/{each}", plural)), "")
+    return facts.api.items(f"/apis/{group}/{version}/{plural}") if version else None
+
+
+def training_operator(facts: ClusterState) -> Finding:
+    """Somebody runs the PyTorchJob that the chart would make: OpenShift AI leaves its API where it removed the operator."""
+    found = singletons(facts, DSC)
+    if not found:
+        return Finding.skipped("no OpenShift AI, or no DataScienceCluster")
+    if _makes_trainjobs(facts):
+        return Finding.skipped("the release is a TrainJob")
+    state = (found[0]["spec"].get("components") or {}).get("trainingoperator") or {}
+    if state.get("managementState") == "Managed":
+        return Finding.ok("Managed")
+    return Finding(
+        "error",
+        f"site.trainingApi: {facts.site['trainingApi']} makes a PyTorchJob, and trainingoperator of the DataScienceCluster is "
+        f"{state.get('managementState', 'Removed')}",
+        "its API is still there, but nobody runs the job: it would wait forever",
+        "set site.trainingApi to trainjob; a run that is complete is not trained again",
     )
 
 
@@ -199,7 +224,7 @@ def hardware_profile(facts: ClusterState) -> Finding:
 
 def versions(facts: ClusterState) -> Finding:
     """OpenShift, OpenShift AI and Kueue are a combination that is known to work."""
-    cluster, product = _openshift(facts), _installed(facts, "redhat-ods-operator", "rhods-operator.")
+    cluster, product = _openshift(facts), openshift_ai_version(facts)
     if not cluster or not product:
         return Finding.skipped("no OpenShift, or no OpenShift AI")
     release = ".".join(product.split(".")[:2])
@@ -259,6 +284,11 @@ def _openshift(facts: ClusterState) -> tuple[int, int] | None:
     found = facts.api.get("/apis/config.openshift.io/v1/clusterversions/version")
     text = ((found or {}).get("status") or {}).get("desired", {}).get("version", "")
     return pair(text) if text else None
+
+
+def openshift_ai_version(facts: ClusterState) -> str:
+    """Return the version of OpenShift AI that OLM has installed; empty when it has not."""
+    return _installed(facts, "redhat-ods-operator", "rhods-operator.")
 
 
 def _installed(facts: ClusterState, namespace: str, prefix: str) -> str:
