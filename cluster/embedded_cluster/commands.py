@@ -61,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     installing = add("operators", "install the operators")
     installing.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all but kwok)")
     installing.add_argument("--kwok", action="store_true", help="also kwok, for fake GPU nodes")
+    giving = add("manifests", "write the manifests of operators for any cluster; the last line is JSON")
+    giving.add_argument("folder", type=Path, metavar="FOLDER", help="where to write NAME.yaml")
+    giving.add_argument("names", nargs="+", metavar="NAME", help="which ones")
     add("load", "load images into every node").add_argument(
         "archives", nargs="+", type=Path, metavar="ARCHIVE", help="OCI archive or OCI layout folder"
     )
@@ -84,11 +87,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "programs", "ready", "room", "venv")
+AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "manifests", "programs", "ready", "room", "venv")
 """Commands that do not need root: they build, or report themselves what they do without it."""
 
 
-ANYWHERE = ("ready", "venv")
+ANYWHERE = ("manifests", "ready", "venv")
 """Commands that work on macOS, too; without `venv --dev`, whose locked packages are for Linux."""
 
 
@@ -198,6 +201,12 @@ def _main() -> int:
         apt.ensure()
     if arguments.command in ("demo", "demo-alone", "ready", "room", "venv"):
         return _checkout(arguments)
+    if arguments.command == "manifests":
+        from embedded_cluster.nodes import operators
+
+        names = operators.write(arguments.folder, arguments.names)
+        sys.stdout.write(json.dumps({"changed": False, "names": names}) + "\n")
+        return 0
     from embedded_cluster.base import running
     from embedded_cluster.nodes import cluster
 

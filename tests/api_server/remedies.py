@@ -32,6 +32,7 @@ RUN: dict[str, tuple[str, ...]] = {
     "kubectl -n {} create secret generic {} --from-file=token=FILE": ("lab", "hub"),
     "kubectl -n {} create serviceaccount {}": ("lab", "promoter"),
     "kubectl -n {} delete localqueue default": ("lab",),
+    "kubectl -n {} describe deployments,pods": ("lab",),
     "kubectl -n {} describe inferenceservice {}": ("lab", "survival"),
     "kubectl -n {} describe pod {}": ("lab", "survival-read"),
     "kubectl -n {} describe pods": ("lab",),

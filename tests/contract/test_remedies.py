@@ -61,6 +61,7 @@ COMMANDS = {
         "tests/api/test_served.py::test_a_served_model_is_replaced_only_by_a_promoted_one"
     ),
     "kubectl -n {} delete {}{},job{} -l {}/run={} && helm rollback {} {} -n {}": LIVE,
+    "kubectl -n {} describe deployments,pods": UNDERSTOOD,
     "kubectl -n {} describe inferenceservice {}": UNDERSTOOD,
     "kubectl -n {} describe pod {}": UNDERSTOOD,
     "kubectl -n {} describe pods": UNDERSTOOD,
@@ -118,6 +119,7 @@ COMMANDS = {
     "oc get {} {}": OPENSHIFT,
     "oc label namespace {} {}": OPENSHIFT,
     "oc new-project {}": OPENSHIFT,
+    "oc patch {} {} --type merge -p '{}'": "tests/api/test_upgrades.py::test_from_2_25_to_3_6",
     REGISTRY + """'{"spec": {"managementState": "Managed\"""": OPENSHIFT,
     REGISTRY + """'{"spec": {"managementState": "Managed"}}'""": OPENSHIFT,
     "oc {}describe {} {}": OPENSHIFT,

@@ -11,6 +11,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from embedded_cluster.base import children, paths, patience
@@ -18,7 +19,7 @@ from embedded_cluster.base.say import UserError, info, step
 from embedded_cluster.builds import build, modules
 from embedded_cluster.containers import images
 from embedded_cluster.nodes import cluster, webhook_ca
-from embedded_cluster.nodes.render import AFTER, Operator, digest, render
+from embedded_cluster.nodes.render import AFTER, ANYWHERE, Operator, digest, render
 
 RECORD = "trainlab-operators"
 """ConfigMap in kube-system: operator -> digest of the manifests that are installed."""
@@ -47,12 +48,14 @@ OPERATORS = {
             image="rancher/local-path-provisioner",
         ),
         # Before Trainer, which looks for its CRD when it starts.
-        Operator("jobset", "config", "jobset-system", "jobset-controller-manager"),
+        Operator(
+            "jobset", "config", "jobset-system", "jobset-controller-manager", released="registry.k8s.io/jobset/jobset"
+        ),
         Operator("training-operator", "manifests", "kubeflow", "training-operator", stream=1),
         Operator("trainer", "manifests", "kubeflow-system", "kubeflow-trainer-controller-manager"),
         Operator("kserve", "config", "kserve", "kserve-controller-manager", image="kserve/kserve-controller", stream=1),
         # Last: it looks for the CRDs of the others, and its webhooks block all jobs until it runs.
-        Operator("kueue", "config", "kueue-system", "kueue-controller-manager"),
+        Operator("kueue", "config", "kueue-system", "kueue-controller-manager", released="registry.k8s.io/kueue/kueue"),
         Operator("kwok", "kustomize", "kube-system", "kwok-controller", default=False),
     )
 }
@@ -108,6 +111,21 @@ def prepare(names: Iterable[str] | None = None) -> None:
     """Render the manifests of these operators into the cache; needs the built kubectl, but no cluster."""
     parts = [(one, part) for one in chosen(names) for part in ("", AFTER)]
     children.side_by_side(lambda job: render(*job), parts, 2)
+
+
+def write(folder: Path, names: Iterable[str]) -> list[str]:
+    """Write the manifests of these operators for any cluster, FOLDER/NAME.yaml; return the names in the order of installation.
+
+    UserError for one that has none.
+    """
+    operators = chosen(names)
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in operators:
+        text = render(one, ANYWHERE)
+        if not text:
+            raise UserError(f"{one.name} is for the embedded cluster only; leave it out")
+        (folder / f"{one.name}.yaml").write_text(text, encoding="utf-8")
+    return [one.name for one in operators]
 
 
 def chosen(names: Iterable[str] | None) -> list[Operator]:

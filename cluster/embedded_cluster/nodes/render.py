@@ -23,11 +23,14 @@ from embedded_cluster.containers import images
 RENDERED = paths.CACHE / "manifests"
 AFTER = "after"
 """Subfolder of an overlay whose objects need the operator to be running."""
+ANYWHERE = "anywhere"
+"""Subfolder of an overlay with what another cluster gets: nothing of this cluster's pods and images, and upstream's own image."""
 
 
 @dataclass(frozen=True)
 class Operator:
-    """What to install: `source` is the folder in the Go module, `image` the name that upstream gives its image.
+    """What to install: `source` is the folder in the Go module, `image` the name that upstream gives its image, and `released` the
+    place of its releases if it is another one.
 
     Operators of one `stream` are applied one after the other, the streams in parallel.
     """
@@ -37,6 +40,7 @@ class Operator:
     namespace: str
     deployment: str
     image: str | None = None
+    released: str | None = None
     default: bool = True
     stream: int = 0
 
@@ -86,18 +90,29 @@ def _kustomize(operator: Operator, work: Path, part: str) -> str:
     for folder, _, _ in os.walk(overlay):
         Path(folder).chmod(0o755)
     name, tag = _images(operator)[0].rsplit(":", 1)
+    new = operator.released if part == ANYWHERE and operator.released else name
     top = {
         "resources": [str(Path(operator.name) / part)],
-        "images": [{"name": operator.image or name, "newName": name, "newTag": tag}],
+        "images": [{"name": operator.image or name, "newName": new, "newTag": tag}],
         "patches": [] if part else [{"target": {"kind": "Deployment"}, "patch": json.dumps(_made_from(operator))}],
     }
     (work / "kustomization.yaml").write_text(json.dumps(top), encoding="ascii")
     # The restriction would keep after/ from reading up/ next to it.
-    command = [str(build.binary("kubernetes")), "kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone"]
+    command = [*_kubectl(), "kustomize", "--load-restrictor=LoadRestrictionsNone"]
     done = subprocess.run([*command, str(work)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise UserError(f"{paths.MANIFESTS / operator.name}: kustomize failed: {done.stderr.strip()}")
     return done.stdout
+
+
+def _kubectl() -> list[str]:
+    """Return the command of our own kubectl, or of the machine's where that is not built, as on macOS."""
+    built, found = build.binary("kubernetes"), shutil.which("kubectl")
+    if built.exists():
+        return [str(built), "kubectl"]
+    if not found:
+        raise UserError("kubectl is missing: put one into the PATH, or build it with `make binaries` (Linux)")
+    return [found]
 
 
 def _made_from(operator: Operator) -> dict[str, object]:
