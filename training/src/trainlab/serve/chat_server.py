@@ -29,7 +29,8 @@ def serve(
 ) -> NoReturn:
     """Serve until SIGTERM or SIGINT, then let in-flight requests finish and exit with 0.
 
-    `pages` returns the pages for an audience, which ask the server at that port of this machine. Raises UserError when the address is taken or a model cannot be loaded.
+    `pages` returns the pages for an audience, which ask the server at that port of this machine. Raises UserError when the address is
+    taken or a model cannot be loaded.
     """
     listener = listen(host, port)  # before torch: a port in use is reported at once
     import torch
