@@ -8,6 +8,7 @@ gets what only a rank can see: {name: {"summary", "ranks"}}.
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 from stages import DPO, LORA, SFT, phase_of
 from tiny import make_job
+from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.fsdp import FSDPModule
 from trainlab.engine import acceleration, checkpoints, dist, trainer
 from trainlab.engine.trainer import CheckpointedSftTrainer
@@ -47,6 +49,12 @@ class Watch(TrainerCallback):
     def __init__(self, seen: dict[str, Any]) -> None:
         self.seen = seen
 
+    def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """Note whether the checkpoint of the step before is complete."""
+        before = Path(args.output_dir) / f"checkpoint-{state.global_step - 1}"
+        if before.exists():
+            self.seen["complete"] = (before / checkpoints.MARKER).exists()
+
     def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
         """Note the share, and watch what each forward pass returns."""
         parameters = list(model.parameters())
@@ -69,7 +77,7 @@ def job_of(folder: Path, name: str, recipe: str, dtype: str, fsdp: bool) -> Any:
     phase: Any = phase_of(
         base,
         {"sft": SFT, "dpo": DPO, "lora": LORA}[recipe],
-        train={"batch_size": 2, "keep_checkpoints": 2, "learning_rate": 3e-3},
+        train={"batch_size": 2, "learning_rate": 3e-3},
         model={"dtype": dtype},
         stage={"fsdp": fsdp},
         resources={"gpus_per_node": 2, "processes_per_node": 2},
@@ -81,6 +89,8 @@ def main(folder: Path, jobs: list[str]) -> None:
     """Train all of them; rank 0 writes what was seen."""
     dist.start(5)
     shard_on_cpu()
+    write = FileSystemWriter.write_data
+    FileSystemWriter.write_data = lambda *given: (time.sleep(2), write(*given))[1]  # type: ignore[method-assign]
     fit, found = trainer.fit, {}
     for one in jobs:
         name, recipe, dtype, kind = one.split(":")
@@ -89,7 +99,6 @@ def main(folder: Path, jobs: list[str]) -> None:
         if name == "again":
             name = "broken"
             if dist.is_main():
-                shutil.rmtree(checkpoints.listed(folder / name / "checkpoints")[-1])
                 shutil.rmtree(folder / name / "best_model")
             dist.barrier()
 

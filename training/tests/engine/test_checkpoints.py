@@ -29,11 +29,37 @@ def test_truncated_and_unmarked_ones_are_skipped_with_a_sentence(tmp_path: Path)
     ]
 
 
-def test_rotation_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
+def test_rotation_keeps_the_newest_whole_ones(tmp_path: Path) -> None:
     for step in (2, 4, 6, 10):
-        make(tmp_path, step)
-    checkpoints.rotate(tmp_path, keep=1, best="/elsewhere/checkpoint-4")
-    assert [p.name for p in checkpoints.listed(tmp_path)] == ["checkpoint-4", "checkpoint-10"]
+        make(tmp_path, step, marked=step != 10)
+    checkpoints.rotate(tmp_path, keep=2)
+    assert [p.name for p in checkpoints.listed(tmp_path)] == ["checkpoint-4", "checkpoint-6", "checkpoint-10"]
+
+
+@pytest.mark.parametrize(
+    ("size", "writing", "steps"),
+    [
+        (1e6, 9.0, [10, 20, 30]),  # it takes no time; not at the last step, after which the result is saved
+        (150e6, 0.5, [10, 20, 30]),  # 10 s of training for half a second
+        (450e6, 1.5, [30]),  # 30 s for 1.5
+        (150e6, 1.0, [10, 30]),  # the volume is slower than it was taken to be
+        (88.7e9, 0.0, []),  # more than an hour for one
+    ],
+)
+def test_checkpoints_take_a_twentieth_of_the_time(
+    size: float, writing: float, steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second a step, 300 MB/s."""
+    now = 0.0
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now)
+    clock, saved = checkpoints.Clock(40, 4, size), []
+    for step in range(1, 41):
+        now += 1
+        if clock.due(step):
+            saved.append(step)
+            now += writing
+            clock.saved()
+    assert saved == steps
 
 
 @pytest.mark.parametrize(

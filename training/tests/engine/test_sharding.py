@@ -63,6 +63,7 @@ def test_sharded_saved_and_resumed_is_the_whole_model_trained_without_sharding(t
     again = seen["again"]["summary"]
     assert (again["resumed_from_step"], again["steps"]) == (3, 6)
     assert_same(trained / "whole", trained / "broken", tolerance=1e-5)
+    assert [rank["complete"] for rank in seen["whole"]["ranks"] + seen["broken"]["ranks"]] == [True, True, False, False]
     losses = [
         [
             entry["loss"]
@@ -97,7 +98,7 @@ def test_in_bfloat16_losses_and_log_probabilities_stay_float32(trained: Path, se
 
 
 @pytest.mark.slow
-def test_checkpoints_are_saved_by_shards_and_the_last_one_is_the_result(trained: Path, seen: Any) -> None:
+def test_checkpoints_are_saved_by_shards_and_the_last_step_is_the_result(trained: Path, seen: Any) -> None:
     (newest,) = checkpoints.listed(trained / "dpo" / "checkpoints")[-1:]
     shards = [path.name for path in sorted((newest / "pytorch_model_fsdp_0").glob("*.distcp"))]
     assert shards == ["__0_0.distcp", "__1_0.distcp"] and checkpoints.fault(newest) is None

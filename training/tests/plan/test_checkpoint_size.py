@@ -24,7 +24,7 @@ from trainlab.recipes import image_training, sft
 from transformers import LlamaConfig, LlamaForCausalLM
 
 SPARE = 1.2e6
-TRAIN = {"epochs": 2, "batch_size": 4, "checkpoints": 4, "keep_checkpoints": 1, "validation_fraction": 0.2}
+TRAIN = {"epochs": 2, "batch_size": 4, "checkpoints": 5, "keep_checkpoints": 2, "validation_fraction": 0.2}
 KINDS: dict[str, dict[str, Any]] = {
     "last layers and an untied head, bfloat16": {
         "model": {"source": "pvc:m", "dtype": "bfloat16"},
@@ -72,42 +72,43 @@ def test_checkpoints_and_run_volume(
     fullest: list[tuple[int, int]] = []
     rotate = checkpoints.rotate
 
-    def watched(folder: Path, keep: int, best: str | None) -> None:
+    def watched(folder: Path, keep: int) -> None:
         found = checkpoints.listed(folder)
         sizes.append(written(found[-1]))
         fullest.append((len(found), written(tmp_path / "run")))
-        rotate(folder, keep, best)
+        rotate(folder, keep)
 
     evaluate = CheckpointedSftTrainer.evaluate
 
     def worse(self: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
         return {**evaluate(self, *args, **kwargs), "eval_loss": float(self.state.global_step)}
 
+    monkeypatch.setattr(volumes, "SHARE", 0)  # also where they take longer than the training
     monkeypatch.setattr(checkpoints, "rotate", watched)
-    # The first checkpoint stays the best one: the fullest that the volume can be.
+    # The first step stays the best one: later checkpoints hold its weights too.
     monkeypatch.setattr(CheckpointedSftTrainer, "evaluate", worse)
     base, tokenizer = chat.load_base(model, phase)
     rows = chat_rows.load_train(phase.data, write_data(tmp_path / "data"))
     sft.fit(TrainingJob(phase, tmp_path / "run", base, tokenizer, rows, Progress(False)))
 
     assert len(sizes) >= 3
-    for size in sizes:
+    for size in sizes[1:]:
         assert size <= expected <= 1.01 * size + SPARE, (kind, size, expected)
     (need,) = [need for need in volumes.needs(job, arch, len(sizes)) if need.name == "runs"]
     count, most = max(fullest)
     most = max(most, written(tmp_path / "run"))
-    assert count == 3, fullest  # one kept, the best one, one being written
+    assert count == 3, fullest  # two kept, one being written
     assert most <= need.bytes <= 1.01 * most + 4 * SPARE + volumes.RUN_BYTES, (kind, most, need)
 
 
 def test_checkpoints_of_an_image_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    phase = pictures.make_phase(train={"checkpoints": 3, "keep_checkpoints": 1})
+    phase = pictures.make_phase(train={"checkpoints": 4, "keep_checkpoints": 1})
     fullest: list[int] = []
     rotate = checkpoints.rotate
 
-    def watched(folder: Path, keep: int, best: str | None) -> None:
+    def watched(folder: Path, keep: int) -> None:
         fullest.append(written(tmp_path / "run"))
-        rotate(folder, keep, best)
+        rotate(folder, keep)
 
     monkeypatch.setattr(checkpoints, "rotate", watched)
     images = pictures.make_images(phase)

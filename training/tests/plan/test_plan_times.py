@@ -10,7 +10,7 @@ from checkout import ROOT, VALUES
 from one_gpu_cases import CASES
 from trainlab.config.loading import load_values
 from trainlab.errors import UserError
-from trainlab.plan import devices, estimate, source, units
+from trainlab.plan import devices, estimate, source, units, volumes
 from trainlab.plan.checks import check
 from trainlab.plan.estimate import Plan
 from trainlab.plan.job import Job
@@ -83,11 +83,16 @@ def test_gpus_of_one_node_send_by_their_link() -> None:
 
 
 def test_checkpoints_and_loading_take_what_the_volume_takes() -> None:
-    """Three checkpoints of 88.71 GB of staged-sft at 300 MB/s; 14.8 GB are read."""
-    cost = stage("sft").cost
-    assert cost and cost.checkpoint_seconds == pytest.approx(3 * 88.71e9 / 300e6, rel=0.01)
+    """Checkpoints of 88.71 GB: none in the seconds of staged-sft, in 18 hours one of three that may be, beside the training."""
+    cost, long = stage("sft").cost, stage("pretrain").cost
+    assert cost and long and (cost.checkpoints, cost.checkpoint_seconds) == (0, 0)
+    assert cost.checkpoint_bytes == pytest.approx(88.71e9, rel=0.01)
     assert cost.load_seconds == pytest.approx(14.78e9 / 300e6, rel=0.01)
-    assert cost.total_seconds > cost.seconds + 900
+    assert cost.total_seconds == pytest.approx(cost.seconds + cost.load_seconds)
+    assert (long.checkpoints, long.checkpoint_seconds) == (9, 0)
+    alone = stage("pretrain", sharded=False, nodes=1, devices_per_node=1, timeout_seconds=1e9).cost
+    assert alone and alone.checkpoint_seconds == pytest.approx(alone.checkpoints * 88.71e9 / 300e6, rel=0.01)
+    assert 0 < alone.checkpoint_seconds < alone.seconds / volumes.SHARE
 
 
 def codes(plan: Plan) -> set[str]:

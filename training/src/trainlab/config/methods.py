@@ -70,7 +70,13 @@ class Train(Strict):
         lt=0.5,
         description="Share of the training questions (whole questions) set aside to choose the best checkpoint.",
     )
-    checkpoints: int = Field(2, ge=1, le=100, description="Checkpoints (and validations) spread evenly over the run.")
+    checkpoints: int = Field(
+        2,
+        ge=1,
+        le=100,
+        description="Validations spread evenly over the run. Each but the last may be a checkpoint: one is written when the training has "
+        "taken 20 times as long as writing it takes.",
+    )
     keep_checkpoints: int = Field(
         2, ge=1, le=10, description="Newest checkpoints kept on the volume until the run is complete."
     )

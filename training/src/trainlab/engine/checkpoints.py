@@ -3,13 +3,16 @@
 A checkpoint without a marker, or whose files differ from it, is skipped on resume with a sentence.
 """
 
+import math
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from trainlab import files
 from trainlab.errors import UserError
+from trainlab.plan import units, volumes
 
 MARKER = "complete.json"
 FULL_SIGNS = (
@@ -73,11 +76,38 @@ def last_good(folder: Path, say: Callable[[str], None]) -> Path | None:
     return None
 
 
-def rotate(folder: Path, keep: int, best: str | None) -> None:
-    """Remove all but the `keep` newest complete checkpoints and the best one."""
+def rotate(folder: Path, keep: int) -> None:
+    """Remove all but the `keep` newest complete checkpoints."""
     for path in [path for path in listed(folder) if fault(path) is None][:-keep]:
-        if best is None or path.name != Path(best).name:
-            shutil.rmtree(path)
+        shutil.rmtree(path)
+
+
+class Clock:
+    """When to write a checkpoint: at `count` even steps at most, never at the last one, and never for more than a share of the time.
+
+    The share is volumes.SHARE. Writing is taken to be as fast as units.DEFAULT_STORAGE until it is seen to be slower.
+    """
+
+    def __init__(self, steps: int, count: int, size: float) -> None:
+        """`steps` of the training, from which `size` bytes are written at each checkpoint."""
+        self._steps, self._every = steps, math.ceil(steps / count)
+        self._pause = volumes.pause(size / units.storage(units.DEFAULT_STORAGE))
+        self._since = self._began = time.monotonic()
+
+    def due(self, step: int) -> bool:
+        """Tell whether to write one after this step, every rank as rank 0; every rank must ask after each step."""
+        from trainlab.engine import dist
+
+        if step % self._every or step >= self._steps:
+            return False
+        self._began = time.monotonic()
+        return dist.gather(self._began - self._since >= self._pause)[0]
+
+    def saved(self) -> None:
+        """Note that the one that was due is written, on rank 0 and any other."""
+        self._since = time.monotonic()
+        if self._pause:
+            self._pause = max(self._pause, volumes.pause(self._since - self._began))
 
 
 RESUMES = "the same command goes on from the last complete checkpoint"

@@ -22,6 +22,7 @@ from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import only
 from trainlab.engine.owned_lora import OwnedLora
 from trainlab.engine.stopping import Stop, Stopped
+from trainlab.plan import volumes
 from trainlab.progress import Eta, Numbers, Progress
 
 ROWS_AT_ONCE = {"cpu": 32, "cuda": 512}
@@ -99,7 +100,8 @@ class OwnedTrainer:
         train = self._phase.train
         order = [self.order(name, own) for name, own in zip(names, self._own, strict=True)]
         first = self._resume(folder, names, progress)
-        saved = {math.ceil((number + 1) * self.steps / train.checkpoints) for number in range(train.checkpoints - 1)}
+        trained = sum(weight.numel() for weight in self._adapters.parameters())
+        clock = checkpoints.Clock(self.steps, train.checkpoints, volumes.TRAINED_BYTES * trained * dist.world_size())
         eta, began, tokens = Eta(first), time.monotonic(), 0
         progress.say(f"training {len(names)} adapters of this rank from step {first} to {self.steps}")
         self._model.train()
@@ -123,8 +125,9 @@ class OwnedTrainer:
                 }
                 progress.at(Numbers(step + 1, self.steps, eta.left(step + 1, self.steps), train=numbers))
                 stopping = stop.due(step + 1)
-                if stopping or step + 1 in saved:
+                if clock.due(step + 1) or stopping:
                     self._save(folder, step + 1, names)
+                    clock.saved()
                 if stopping:
                     raise Stopped(step + 1)
         self._model.eval()
@@ -203,7 +206,7 @@ class OwnedTrainer:
         dist.barrier()
         if dist.is_main():
             checkpoints.mark(folder)
-            checkpoints.rotate(root, self._phase.train.keep_checkpoints, None)
+            checkpoints.rotate(root, self._phase.train.keep_checkpoints)
 
     def _resume(self, root: Path, names: Sequence[str], progress: Progress) -> int:
         """Load the newest complete checkpoint with the same owners on this rank; return its step, 0 without one."""

@@ -32,7 +32,8 @@ from trainlab.config.methods import CurriculumStep
 from trainlab.engine import acceleration, checkpoints, dist
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import answer_loss
-from trainlab.engine.stopping import Stop, StopCallback
+from trainlab.engine.saving import Beside, BestWeights, SaveCallback
+from trainlab.engine.stopping import Stop, StopCallback, Stopped
 from trainlab.errors import UserError
 from trainlab.models import compute, export
 from trainlab.models.layers import save_lora
@@ -59,24 +60,42 @@ class CheckpointedTrainer(Trainer):
     """Writes `complete.json` last into each checkpoint, and reports a full volume in a sentence."""
 
     keep = 1
+    best: BestWeights | None = None
     seconds = 0.0
     """Seconds of all steps, without the pass of the frozen layers before them."""
 
     def create_accelerator_and_postprocess(self) -> None:
         """As the Trainer's, with our precision under FSDP2: its settings have no key for it."""
+        self._beside = Beside()
         acceleration.keep_digits(self.args)
         super().create_accelerator_and_postprocess()
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Save, mark, rotate. Not SFTTrainer's own method: that adds a model card meant for the hub."""
+        """Save, mark, rotate; of shards the last two follow later. Not SFTTrainer's own method, which adds a model card for the hub."""
         root = Path(str(self.args.output_dir))
         folder = root / f"checkpoint-{self.state.global_step}"
-        with checkpoints.explained_if_full(root, folder.name):
-            Trainer._save_checkpoint(self, model, trial)
-            dist.barrier()  # every rank has written its random state
+
+        def finish() -> None:
             if self.args.should_save:
                 checkpoints.mark(folder)
-                checkpoints.rotate(root, self.keep, self.state.best_model_checkpoint)
+                checkpoints.rotate(root, self.keep)
+
+        self.written()
+        with checkpoints.explained_if_full(root, folder.name):
+            if self.is_fsdp_enabled:
+                with self._beside.writing():
+                    Trainer._save_checkpoint(self, model, trial)
+            else:
+                Trainer._save_checkpoint(self, model, trial)
+            if self.best and self.args.should_save:
+                self.best.write(folder)
+            dist.barrier()  # every rank has written its random state
+            self._beside.then(finish)
+
+    def written(self) -> None:
+        """Wait until the last checkpoint is complete."""
+        with checkpoints.explained_if_full(Path(str(self.args.output_dir)), "a checkpoint"):
+            self._beside.wait()
 
 
 class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
@@ -212,7 +231,7 @@ def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, An
     """Return the settings common to all trainers; warm-up, validations and saves are shares of the steps."""
     train, gpu = phase.train, torch.cuda.is_available()
     gradient_checkpointing = acceleration.gradient_checkpointing(phase)
-    share = 1 / train.checkpoints - 1e-9  # of the steps, rounded up; the last step is always validated and saved
+    share = 1 / train.checkpoints - 1e-9  # of the steps, rounded up; the last step is always validated
     return {
         "output_dir": str(folder),
         "seed": phase.seed,
@@ -233,11 +252,7 @@ def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, An
         "logging_steps": 1,
         "eval_strategy": "steps" if validate else "no",
         "eval_steps": share,
-        "save_steps": share,
-        "load_best_model_at_end": validate and not acceleration.sharded(phase),
-        "metric_for_best_model": "eval_loss" if validate else None,
-        "greater_is_better": False if validate else None,
-        "save_total_limit": None,  # CheckpointedTrainer rotates, after the marker is written
+        "save_strategy": "no",  # SaveCallback says when
         "report_to": "none",
         "log_level": "error",  # a tied head is missing in every checkpoint, which is reported otherwise
         "log_level_replica": "error",
@@ -250,8 +265,9 @@ def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, An
 
 
 def configure_callbacks(trainer: CheckpointedTrainer, job: TrainingJob, step_tokens: int = 0) -> None:
-    """Set how many checkpoints are kept, report steps by our lines instead of the library's and to TensorBoard on rank 0."""
+    """Set when checkpoints are written, report steps by our lines instead of the library's and to TensorBoard on rank 0."""
     trainer.keep = job.phase.train.keep_checkpoints
+    trainer.add_callback(SaveCallback(job.phase.train.checkpoints))
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
     trainer.add_callback(StepReporter(job.progress, step_tokens))
@@ -274,10 +290,20 @@ def fit(job: TrainingJob, trainer: CheckpointedTrainer) -> dict[str, Any]:
     began = time.monotonic()
     if isinstance(trainer, CheckpointedSftTrainer) and (layers := _frozen_below(job.phase)):
         trainer.activation_cache = cache_activations(job, trainer, layers)
+    if trainer.eval_dataset is not None and not acceleration.sharded(job.phase):
+        trainer.best = BestWeights(job.model, resume)
+        trainer.add_callback(trainer.best)
     stepping = time.monotonic()
     with Stop() as stop:
         trainer.add_callback(StopCallback(stop))
-        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+        try:
+            trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+        except Stopped:
+            trainer.written()
+            raise
+    trainer.written()
+    if trainer.best:
+        trainer.best.restore(trainer.state.global_step)
     seconds, trainer.seconds = time.monotonic() - began, time.monotonic() - stepping
     with job.progress.step(f"saving {result(job.phase)}/"):
         save_best(job, trainer)
@@ -290,7 +316,7 @@ def _outcome(phase: Phase, trainer: CheckpointedTrainer, seconds: float, resumed
     world, steps, history = dist.world_size(), trainer.state.global_step, trainer.state.log_history
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]
-    chosen = bool(trainer.args.load_best_model_at_end and evaluations)  # else the last step's weights are the result
+    chosen = trainer.best and evaluations  # else the last step's weights are the result
     best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if chosen else None
     times = [entry["step_seconds"] for entry in history if "step_seconds" in entry]
     return {

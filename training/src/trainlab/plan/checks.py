@@ -293,9 +293,9 @@ def _pretrain(plan: Plan) -> Iterator[Finding]:
 
 def _host(plan: Plan) -> Iterator[Finding]:
     job = plan.job
-    if not job.on_gpu or plan.parameters is None or not job.memory_per_pod:
+    if not job.on_gpu or plan.parameters is None or plan.trainable is None or not job.memory_per_pod:
         return
-    need = host_bytes(job, plan.parameters)
+    need = host_bytes(job, plan.parameters, plan.trainable)
     if need > job.memory_per_pod:
         yield refuse(
             "host-memory",

@@ -118,10 +118,19 @@ HOST_BYTES = 5e9
 """Of a rank with a GPU in its pod: libraries and CUDA; computed (4 to 6 GiB), not measured. Weights of the file's dtype are mapped."""
 
 
-def host_bytes(job: Job, parameters: int) -> float:
-    """Bytes of a pod with GPUs: of each rank its libraries and weights that are float32, which it copies; of a sharded run the whole result."""
+def host_bytes(job: Job, parameters: int, trained: int) -> float:
+    """Bytes of a pod with GPUs: of each rank its libraries and weights that are float32, which it copies; of a sharded run the
+    whole result, or what is copied of a checkpoint to be written; else the best weights so far.
+    """
     copied = parameters * job.weight_bytes if job.weight_bytes == FLOAT32 else 0.0
-    return job.devices_per_node * (HOST_BYTES + copied) + (parameters * MASTER_BYTES if job.sharded else 0.0)
+    shards = trained * (MASTER_BYTES + 8) / job.nodes
+    once = max(parameters * MASTER_BYTES, shards) if job.sharded else best_bytes(job, trained)
+    return job.devices_per_node * (HOST_BYTES + copied) + once
+
+
+def best_bytes(job: Job, trained: int) -> float:
+    """Bytes of the best weights so far, in rank 0's memory (engine/saving.py)."""
+    return float(trained * MASTER_BYTES * job.keeps_best)
 
 
 @dataclass(frozen=True)
@@ -136,6 +145,7 @@ class Memory:
     copies: float = 0.0  # in half precision, of the trained weights
     gradients: float = 0.0  # beside those of `states`: DDP's buckets, or FSDP's whole ones while it accumulates
     cache: float = 0.0  # outputs of the frozen layers for all rows
+    best: float = 0.0  # weights so far, where there is no GPU
     sharding: float = 0.0  # all of it at another time: when the model is sharded; 0 if it is not
 
     @property
@@ -170,6 +180,7 @@ def memory(job: Job, arch: Architecture, device: Device) -> Memory:
         copies=processes * autocast_copies(job, device, trained),
         gradients=processes * _gradients(job, trained),
         cache=processes * cached,
+        best=best_bytes(job, trained) if device.is_cpu else 0.0,
         sharding=_sharding(job, total) + context if job.sharded else 0.0,
     )
 

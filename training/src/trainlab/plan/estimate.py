@@ -12,6 +12,7 @@ An image classifier (recipe resnet) has its own arithmetic at the end.
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trainlab.config import ResnetPhase
 from trainlab.config.types import CIFAR10, DIGITS
@@ -50,7 +51,7 @@ class Schedule:
     steps: int
     steps_per_epoch: int
     warmup: int
-    checkpoint_every: int  # with an evaluation
+    checkpoint_every: int  # at most; an evaluation
     tokens: float  # over the whole run
     tokens_per_step: float
 
@@ -69,7 +70,9 @@ class Cost:
     seconds: float  # of all steps
     speed_up: float  # over one device
     load_seconds: float = 0.0  # until the base model is read
-    checkpoint_seconds: float = 0.0  # of all checkpoints
+    checkpoints: int = 0  # that are written
+    checkpoint_bytes: float = 0.0  # of each
+    checkpoint_seconds: float = 0.0  # of all, that the training waits for
 
     @property
     def step_seconds(self) -> float:
@@ -210,6 +213,7 @@ def _cost(
         sent = ring_bytes(job.world, trained * job.gradient_bytes)
     wire, launched = _wire(job, device, network, sent), dispatch(job, device)
     step, loaded = max(compute, launched), 0.0 if job.from_scratch else arch.parameters * job.stored_bytes
+    seconds, size = when.steps * (step + wire) + once / (rate * job.world), volumes.checkpoint(job, arch)
     return Cost(
         flop_per_token=each,
         flop=each * when.tokens + once,
@@ -218,11 +222,18 @@ def _cost(
         dispatch_seconds=launched,
         bytes_per_step=sent,
         network_seconds=wire,
-        seconds=when.steps * (step + wire) + once / (rate * job.world),
+        seconds=seconds,
         speed_up=job.world * step / (step + wire) if step else 0.0,
         load_seconds=loaded / storage,
-        checkpoint_seconds=math.ceil(when.steps / when.checkpoint_every) * volumes.checkpoint(job, arch) / storage,
+        **_saves(job, when, seconds, size, storage),
     )
+
+
+def _saves(job: Job, when: Schedule, seconds: float, size: float, storage: float) -> dict[str, Any]:
+    """Return what a Cost says of checkpoints of `size` bytes; those of a sharded run are written beside the training."""
+    number = volumes.written(math.ceil(when.steps / when.checkpoint_every), seconds, size / storage)
+    waits = 0.0 if job.sharded else number * size / storage
+    return {"checkpoints": number, "checkpoint_bytes": size, "checkpoint_seconds": waits}
 
 
 ROWS = {DIGITS: 1347, CIFAR10: 50_000}  # training images of each set, the validation part included
@@ -282,10 +293,8 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
     compute = flop * job.effective_batch / job.world / rate
     sent = ring_bytes(job.world, 4.0 * parameters)
     wire, launched = _wire(job, device, network, sent), 0.0 if device.is_cpu else IMAGE_KERNELS * LAUNCH
-    step, checkpoint = (
-        max(compute, launched),
-        parameters * (4.0 + moments + 4.0),
-    )  # the last value: the best network so far
+    step, checkpoint = max(compute, launched), volumes.image_checkpoint(parameters, phase.vision.optimizer)
+    seconds = when.steps * (step + wire)
     cost = Cost(
         flop_per_token=flop,
         flop=flop * when.tokens,
@@ -294,9 +303,9 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
         dispatch_seconds=launched,
         bytes_per_step=sent,
         network_seconds=wire,
-        seconds=when.steps * (step + wire),
+        seconds=seconds,
         speed_up=job.world * step / (step + wire),
-        checkpoint_seconds=math.ceil(when.steps / when.checkpoint_every) * checkpoint / storage,
+        **_saves(job, when, seconds, checkpoint, storage),
     )
     needs = (*volumes.inputs(job, "", 0.0), volumes.runs(job, checkpoint, 4.0 * parameters, when.steps))
     return Plan(job, device, network, parameters, parameters, memory, when, cost, needs, None, storage)

@@ -53,7 +53,7 @@ class Job:
     warmup_fraction: float = 0.0
     checkpoints: int | None = None
     keep_checkpoints: int = 2
-    keeps_best: bool = False  # the best checkpoint is kept beside the newest ones
+    keeps_best: bool = False  # the best weights so far are kept, in memory and in the checkpoints
     # numerics
     weight_bytes: int = 2  # of a weight in memory
     saved_bytes: int = 2  # of a trained weight on the volume

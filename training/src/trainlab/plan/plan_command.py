@@ -16,11 +16,11 @@ from trainlab.config.loading import load_values
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
 from trainlab.models import architectures
-from trainlab.plan import source
+from trainlab.plan import source, volumes
 from trainlab.plan.checks import Finding, check, check_volumes, refuse, served_rank, warn
 from trainlab.plan.device_memory import PARTS, Server
 from trainlab.plan.devices import Device, UnknownDevice, find
-from trainlab.plan.estimate import Plan, estimate, estimate_images
+from trainlab.plan.estimate import Cost, Plan, estimate, estimate_images
 from trainlab.plan.job import Job
 from trainlab.plan.nodes import parse as parse_node
 from trainlab.plan.units import DEFAULT_NETWORK, DEFAULT_STORAGE, claim, count, gib, seconds, size
@@ -236,8 +236,8 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
         rows.append(
             (
                 "steps",
-                f"{when.steps} ({when.steps_per_epoch} per epoch), warm-up {when.warmup}, evaluation and "
-                f"checkpoint every {when.checkpoint_every}",
+                f"{when.steps} ({when.steps_per_epoch} per epoch), warm-up {when.warmup}, evaluation every "
+                f"{when.checkpoint_every}",
             )
         )
     if plan.cost is not None:
@@ -253,10 +253,9 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
             rate = f"({seconds(cost.compute_seconds)} {rate})"
             rate = f"in steps of {seconds(cost.step_seconds)}, which wait for their kernels to be started {rate}"
         rows.append(("time", f"{seconds(cost.seconds)} {rate}, without start-up and scoring"))
-        if cost.checkpoint_seconds:
-            io = f"checkpoints {seconds(cost.checkpoint_seconds)}"
-            io += f", base model {seconds(cost.load_seconds)}" if cost.load_seconds else ""
-            rows.append(("volumes' time", f"{io} at {size(plan.storage)}/s"))
+        rows.append(("checkpoints", _checkpoint_row(plan, cost)))
+        if cost.load_seconds:
+            rows.append(("base model", f"{seconds(cost.load_seconds)} at {size(plan.storage)}/s"))
         if job.world > 1:
             sent = f"{size(cost.bytes_per_step)} sent by each rank per step"
             if cost.network_seconds:
@@ -274,6 +273,16 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
     if job.trainable == "lora":
         rows.append(("serving", f"vLLM --max-lora-rank {served_rank(job.lora_rank)}"))
     return rows
+
+
+def _checkpoint_row(plan: Plan, cost: Cost) -> str:
+    """Return how many there are, and what they cost."""
+    each = cost.checkpoint_bytes / plan.storage
+    one = f"of {size(cost.checkpoint_bytes)}, {seconds(each)} at {size(plan.storage)}/s"
+    if not cost.checkpoints:
+        return f"none: one {one} needs {seconds(volumes.SHARE * each)} of training before it"
+    waits = f"{seconds(cost.checkpoint_seconds)} in all" if cost.checkpoint_seconds else "beside the training"
+    return f"{cost.checkpoints} {one} each, {waits}"
 
 
 def _server_row(need: Server, tokens: int) -> str:

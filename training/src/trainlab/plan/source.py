@@ -78,7 +78,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         warmup_fraction=float(train.get("warmup_fraction") or 0),
         checkpoints=train.get("checkpoints"),
         keep_checkpoints=int(train.get("keep_checkpoints") or 1),
-        # load_best_model_at_end of engine/trainer.py; the checkpoints of resnet hold the best network themselves
+        # engine/saving.py; the checkpoints of resnet hold the best network in any case
         keeps_best=not sharded and phase.recipe != "resnet" and phase.train.validation_fraction > 0,
         weight_bytes=weight_bytes,
         saved_bytes=saved_bytes,

@@ -13,7 +13,10 @@ from trainlab.plan.device_memory import MASTER_BYTES, parameters, trainable
 from trainlab.plan.job import Job
 from trainlab.plan.units import size
 
-MOMENT_BYTES = 8  # Adam: two float32 numbers of each trained weight
+TRAINED_BYTES = MASTER_BYTES + 8  # of a trained weight: itself, and Adam's two float32 numbers
+SHARE = 20
+"""A checkpoint is written when the training has taken this many times as long as it takes: 5 % at most are spent on them."""
+SHORTEST = 1.0  # of a second: checkpoints that pause for less are written whenever they may be
 TOKENIZER_BYTES = 135  # of tokenizer.json for each word: 3.5 MB for 49,152 (SmolLM2) to 17.2 MB for 128,256 (SmolLM3)
 RANDOM_BYTES = 15_000  # random state of one rank: 14,469 bytes without a GPU
 LOG_BYTES = 1_000_000  # schedule, log and settings of a checkpoint
@@ -57,8 +60,29 @@ def checkpoint(job: Job, arch: Architecture) -> float:
     """Bytes of one checkpoint."""
     trained = trainable(job, arch)
     frozen = 0 if job.trainable == "lora" else parameters(job, arch) - trained
-    weights = trained * MASTER_BYTES + frozen * job.weight_bytes
-    return weights + trained * MOMENT_BYTES + _tokenizer(arch) + job.world * RANDOM_BYTES + LOG_BYTES
+    best = MASTER_BYTES * job.keeps_best  # of an earlier step
+    weights = trained * (TRAINED_BYTES + best) + frozen * job.weight_bytes
+    return weights + _tokenizer(arch) + job.world * RANDOM_BYTES + LOG_BYTES
+
+
+def image_checkpoint(parameters: int, optimizer: str) -> float:
+    """Bytes of one of an image classifier: weights, the optimizer's moments, and the best network so far."""
+    return parameters * (4.0 + (8.0 if optimizer == "adamw" else 4.0) + 4.0)
+
+
+def pause(seconds: float) -> float:
+    """Return the seconds of training between checkpoints that take `seconds` each."""
+    return SHARE * seconds if SHARE * seconds >= SHORTEST else 0.0
+
+
+def written(possible: int, training: float, each: float) -> int:
+    """Return how many checkpoints are written: of `possible` even parts, in seconds of `training`, each taking `each` seconds."""
+    part, since, number = training / possible, 0.0, 0
+    for _ in range(possible - 1):  # none at the end
+        since += part
+        if since >= pause(each):
+            since, number = 0.0, number + 1
+    return number
 
 
 def inputs(job: Job, what: str, model: float) -> tuple[VolumeNeed, ...]:
@@ -83,13 +107,12 @@ def inputs(job: Job, what: str, model: float) -> tuple[VolumeNeed, ...]:
 def runs(job: Job, each: float, result: float, steps: int | None, before: float = 0.0) -> VolumeNeed:
     """Return what the run volume must hold: `each` is a checkpoint, `result` the tuned model, `before` earlier stages' models.
 
-    engine/checkpoints.py removes a checkpoint when the next one is complete, and never the best one, which may be the oldest.
+    engine/checkpoints.py removes a checkpoint when the next one is complete. SIGTERM adds one to those that are due.
     """
     planned = min(job.checkpoints or steps or 1, steps or job.checkpoints or 1)
-    stored = min(planned, job.keep_checkpoints + job.keeps_best)
+    stored = min(planned, job.keep_checkpoints)
     peak = min(planned, stored + 1)
-    details = [f"{min(stored, job.keep_checkpoints)} kept"]
-    details += ["the best one"] if stored > job.keep_checkpoints else []
+    details = [f"{stored} kept"]
     if peak * each >= stored * each + result:
         details += ["one being written"] if peak > stored else []
         held, parts = peak * each, [f"{peak} checkpoints of {size(each)} ({', '.join(details)})"]

@@ -24,6 +24,7 @@ from trainlab.engine import checkpoints, dist
 from trainlab.engine.stopping import Stop, Stopped
 from trainlab.errors import UserError
 from trainlab.models import compute
+from trainlab.plan import volumes
 from trainlab.progress import Eta, Numbers, Progress
 from trainlab.recipes import image_network
 from trainlab.recipes.image_data import Images, augment, draws, normalize
@@ -110,6 +111,8 @@ class Loop:
         """Take all remaining steps."""
         progress, eta, every = self.progress, Eta(self.state.step), max(1, self.total // 100)
         progress.say(f"training from step {self.state.step} to {self.total}")
+        size = volumes.image_checkpoint(image_network.parameters(self.network), self.phase.vision.optimizer)
+        clock = checkpoints.Clock(self.total, self.phase.train.checkpoints, size)
         self.network.train()
         with Stop() as stop:
             while self.state.step < self.total:
@@ -124,8 +127,9 @@ class Loop:
                 if due:
                     self._validate()
                 stopped = stop.due(step)
-                if stopped or due:
+                if clock.due(step) or stopped:
                     self._save()
+                    clock.saved()
                 if stopped:
                     raise Stopped(step)
         if self.board:
@@ -220,7 +224,7 @@ class Loop:
                 folder.mkdir(parents=True, exist_ok=True)
                 torch.save(content, folder / STATE)
                 checkpoints.mark(folder)
-                checkpoints.rotate(self.folder, self.phase.train.keep_checkpoints, None)
+                checkpoints.rotate(self.folder, self.phase.train.keep_checkpoints)
         dist.barrier()
 
     def resume(self) -> int:

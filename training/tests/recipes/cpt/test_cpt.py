@@ -117,9 +117,6 @@ def test_only_the_last_layers_train_where_the_phase_says_so(make_job: Make, tiny
 def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path) -> None:
     cpt.fit(make_job("whole"))
     cpt.fit(make_job("broken"))
-    checkpoints = tmp_path / "broken" / "checkpoints"
-    last = checkpoints / "checkpoint-10" / "model.safetensors"
-    last.write_bytes(last.read_bytes()[:100])  # as a kill leaves it
     shutil.rmtree(tmp_path / "broken" / "best_model")
     summary = cpt.fit(make_job("broken"))
     assert summary["resumed_from_step"] == 5 and summary["steps"] == 10

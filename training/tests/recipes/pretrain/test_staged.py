@@ -93,8 +93,6 @@ def test_resumed_pretraining_is_uninterrupted_pretraining(
 ) -> None:
     for name in ("whole", "broken"):
         train(make_text_job(phase_dict, tmp_path, tiny_model, name, stage={"curriculum": CURRICULUM}))
-    last = tmp_path / "broken" / "checkpoints" / "checkpoint-10" / "model.safetensors"
-    last.write_bytes(last.read_bytes()[:100])  # as a kill leaves it
     shutil.rmtree(tmp_path / "broken" / "best_model")
     again = train(make_text_job(phase_dict, tmp_path, tiny_model, "broken", stage={"curriculum": CURRICULUM}))
     assert again["resumed_from_step"] == 5 and again["steps"] == 10
@@ -116,7 +114,7 @@ def test_compiled_layers_keep_the_names_of_all_weights(
     assert set(job.model.state_dict()) == names
     train(job)
     assert not any("_orig_mod" in name for name in weights(job.run_dir))
-    checkpoint = tmp_path / "run" / "checkpoints" / "checkpoint-10" / "model.safetensors"
+    checkpoint = tmp_path / "run" / "checkpoints" / "checkpoint-5" / "model.safetensors"
     assert not any("_orig_mod" in name for name in load_file(checkpoint))
 
 
@@ -216,8 +214,6 @@ def test_dpo_learns_to_end_what_it_began_and_resumes(
     assert verdict["verdict"] == "better" and verdict["preference_accuracy"] > 0.5, verdict["reasons"]
     assert dpo.decide(before, before, job.phase)["preference_accuracy"] == 0 and summary["beta"] == 0.1
     train(make_job(phase_dict, DPO, tmp_path, tiny_model, "broken", **blocks))
-    checkpoints = sorted((tmp_path / "broken" / "checkpoints").iterdir(), key=lambda p: int(p.name.split("-")[-1]))
-    shutil.rmtree(checkpoints[-1])
     shutil.rmtree(tmp_path / "broken" / "best_model")
     again = train(make_job(phase_dict, DPO, tmp_path, tiny_model, "broken", **blocks))
     assert 0 < again["resumed_from_step"] < again["steps"] == summary["steps"]

@@ -15,7 +15,6 @@ from slow import but_the_first
 from tiny import make_phase, write_data
 from trainlab import files
 from trainlab.data import chat_rows
-from trainlab.engine import checkpoints
 from trainlab.engine.trainer import TrainingJob
 from trainlab.errors import UserError
 from trainlab.evaluation import answer_gate, answer_score
@@ -113,11 +112,10 @@ def test_untrained_adapters_are_the_base_model(make_job: Make, tiny_model: Path)
 
 @pytest.mark.parametrize("dropout", but_the_first([0.3, 0.0]))
 def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path, dropout: float) -> None:
-    settings: dict[str, Any] = {"lora": {"dropout": dropout}, "train": {"keep_checkpoints": 2}}
+    settings: dict[str, Any] = {"lora": {"dropout": dropout}}
     sft.fit(make_job("whole", **settings))
     first = make_job("broken", **settings)
     sft.fit(first)
-    shutil.rmtree(first.run_dir / "checkpoints" / "checkpoint-10")
     shutil.rmtree(first.run_dir / "lora_adapter")
     summary = sft.fit(make_job("broken", **settings))
     assert summary["resumed_from_step"] == 5 and summary["steps"] == 10
@@ -234,12 +232,12 @@ def test_packed_rows_do_not_see_each_other_and_lose_nothing(make_job: Make) -> N
 
 @pytest.mark.slow
 def test_a_packed_run_trains_and_resumes(make_job: Make, tmp_path: Path) -> None:
-    settings = {"packing": True, "batch_size": 1, "epochs": 6, "keep_checkpoints": 2}
+    settings = {"packing": True, "batch_size": 1, "epochs": 6}
     whole = sft.fit(make_job("whole", train=settings))
     assert whole["last_loss"] < whole["first_loss"] and whole["validation_loss"] > 0
     job = make_job("broken", train=settings)
     sft.fit(job)
-    shutil.rmtree(checkpoints.listed(job.run_dir / "checkpoints")[-1])
+    shutil.rmtree(job.run_dir / "lora_adapter")
     again = sft.fit(make_job("broken", train=settings))
     assert 0 < again["resumed_from_step"] < again["steps"] == whole["steps"]
     one, two = adapter(tmp_path / "whole"), adapter(tmp_path / "broken")

@@ -71,23 +71,22 @@ def test_a_tied_head_stays_tied_through_training_and_loading(make_job: Make) -> 
 
 def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path) -> None:
     sft.fit(make_job("whole"))
-    first = make_job("broken", train={"keep_checkpoints": 2})
+    first = make_job("broken")
     sft.fit(first)
-    shutil.rmtree(first.run_dir / "checkpoints" / "checkpoint-10")
     shutil.rmtree(first.run_dir / "best_model")
-    summary = sft.fit(make_job("broken", train={"keep_checkpoints": 2}))
+    summary = sft.fit(make_job("broken"))
     assert summary["resumed_from_step"] == 5 and summary["steps"] == 10
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
 def test_a_truncated_checkpoint_is_not_resumed_from(make_job: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    sft.fit(make_job(train={"keep_checkpoints": 2}))
-    job = make_job(train={"keep_checkpoints": 2})
-    last = job.run_dir / "checkpoints" / "checkpoint-10" / "model.safetensors"
+    sft.fit(make_job(train={"checkpoints": 4}))
+    job = make_job(train={"checkpoints": 4})
+    last = job.run_dir / "checkpoints" / "checkpoint-9" / "model.safetensors"
     last.write_bytes(last.read_bytes()[:100])
     job.progress = Progress(True)
-    assert sft.fit(job)["resumed_from_step"] == 5
-    assert "checkpoint-10 is skipped: model.safetensors has 100 of" in capsys.readouterr().out
+    assert sft.fit(job)["resumed_from_step"] == 6
+    assert "checkpoint-9 is skipped: model.safetensors has 100 of" in capsys.readouterr().out
 
 
 def test_accumulation_is_a_larger_batch(make_job: Make, tmp_path: Path) -> None:
@@ -293,18 +292,18 @@ def test_the_loss_of_answers_is_trls_loss(make_job: Make) -> None:
 def test_a_full_volume_ends_with_a_sentence_and_keeps_the_last_good(
     make_job: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = make_job()
+    job = make_job(train={"checkpoints": 3})
     save = job.model.save_pretrained
 
     def full(folder: str, **kwargs: Any) -> None:
-        if str(folder).endswith("checkpoint-10"):
+        if str(folder).endswith("checkpoint-8"):
             raise OSError(28, "No space left on device")
         save(folder, **kwargs)
 
     monkeypatch.setattr(job.model, "save_pretrained", full)
-    with pytest.raises(checkpoints.DiskFull, match=r"the volume is full while checkpoint-10 .* is .*checkpoint-5;"):
+    with pytest.raises(checkpoints.DiskFull, match=r"the volume is full while checkpoint-8 .* is .*checkpoint-4;"):
         sft.fit(job)
-    assert checkpoints.last_good(job.run_dir / "checkpoints", print) == job.run_dir / "checkpoints" / "checkpoint-5"
+    assert checkpoints.last_good(job.run_dir / "checkpoints", print) == job.run_dir / "checkpoints" / "checkpoint-4"
 
 
 def test_more_layers_than_the_model_has(make_job: Make) -> None:
@@ -313,9 +312,11 @@ def test_more_layers_than_the_model_has(make_job: Make) -> None:
 
 
 @pytest.mark.parametrize(("count", "steps"), [(1, [10]), (2, [5, 10]), (3, [4, 8, 10]), (4, [3, 6, 9, 10])])
-def test_checkpoints_are_spread_evenly_and_the_last_step_is_one(make_job: Make, count: int, steps: list[int]) -> None:
+def test_validations_are_spread_evenly_and_all_but_the_last_are_saved(
+    make_job: Make, count: int, steps: list[int]
+) -> None:
     job = make_job(train={"checkpoints": count, "keep_checkpoints": 4})
     sft.fit(job)
-    assert [checkpoints.step(path) for path in checkpoints.listed(job.run_dir / "checkpoints")] == steps
+    assert [checkpoints.step(path) for path in checkpoints.listed(job.run_dir / "checkpoints")] == steps[:-1]
     history = files.read_json(job.run_dir / "training_history.json")
-    assert [entry["step"] for entry in history if "eval_loss" in entry] == steps, "what is saved is validated"
+    assert [entry["step"] for entry in history if "eval_loss" in entry] == steps
