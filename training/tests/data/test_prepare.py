@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import child, made, make_tokenizer, nearly, text, write_rows
+from trainlab import files
 from trainlab.data.pack import Packer, load_tokenizer
 from trainlab.data.prepare import clean, duplicates, ingest, pipeline
 from trainlab.data.prepare.blocks import Blocks
 from trainlab.data.prepare.options import Options
+from trainlab.data.prepare.workers import Workers
 from trainlab.errors import UserError
 
 SPELLED = text(900) + " <|endoftext|> is spelled here"
@@ -140,13 +142,42 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
         Blocks(tmp_path / "killed")
     assert list((tmp_path / "killed").rglob(".*.bin.*")) or list((tmp_path / "killed").rglob(".*.json.*"))
     if cleaned:
-        monkeypatch.setattr(ingest, "normalize", lambda text: pytest.fail("cleaned again"))
+        monkeypatch.setattr(ingest, "cleaned", lambda *_: pytest.fail("cleaned again"))
     made(source, tmp_path / "killed", options)
     whole, again = (
         {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
         for folder in (uninterrupted / "whole", tmp_path / "killed")
     )
     assert whole == again
+
+
+@pytest.mark.slow
+def test_more_processes_make_the_same_bytes(
+    uninterrupted: Path, tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In batches of few rows; the bad row is found in its turn."""
+    monkeypatch.setattr(pipeline, "WORTH", 0)
+    monkeypatch.setattr(pipeline, "cores", lambda: 2)
+    monkeypatch.setattr(ingest, "GROUP", 1000)
+    started: list[int] = []
+    end = Workers.__exit__
+
+    def watched(own: Workers, *_: object) -> None:
+        assert own._pool
+        started.append(len(own._pool._processes))
+        end(own)
+
+    monkeypatch.setattr(Workers, "__exit__", watched)
+    report = made(uninterrupted / "a.jsonl", tmp_path / "out", options)
+    assert started == [2]
+    for path in (uninterrupted / "whole").glob("blocks-*.bin"):
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+    whole = files.read_json(uninterrupted / "whole" / "report.json")
+    assert {**whole, "plan": None} == {**report, "plan": None}
+    rows = (uninterrupted / "a.jsonl").read_text("utf-8").splitlines()
+    (tmp_path / "b.jsonl").write_text("\n".join([*rows[:40], "no JSON", *rows[40:], "nor this"]), encoding="utf-8")
+    with pytest.raises(UserError, match=r"b.jsonl:41: not JSON"):
+        made(tmp_path / "b.jsonl", tmp_path / "bad", options)
 
 
 @pytest.mark.slow

@@ -6,7 +6,9 @@ languages that separate words by spaces; `--without` turns one off.
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import xxhash
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufeff\u200b]")
 TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
@@ -26,6 +28,12 @@ def dropped_by(text: str, min_chars: int, without: tuple[str, ...] = ()) -> str 
     if len(text) < min_chars:
         return "short"
     return next((name for name, rule in RULES.items() if name not in without and rule(text)), None)
+
+
+def cleaned(texts: Sequence[str], min_chars: int, without: tuple[str, ...] = ()) -> list[tuple[str, str | None, bytes]]:
+    """Return for each text the normalized one, the rule that drops it if one does, and its XXH3-128."""
+    normalized = [normalize(text) for text in texts]
+    return [(text, dropped_by(text, min_chars, without), xxhash.xxh3_128_digest(text.encode())) for text in normalized]
 
 
 def _letters(text: str) -> bool:

@@ -47,6 +47,14 @@ def minhashes(sets: Sequence[Sequence[str]]) -> NDArray[np.uint32]:
     return np.frombuffer(b"".join(parts), dtype=np.uint32).reshape(-1, WIDTH).astype("<u4", copy=False)
 
 
+def signatures(group: tuple[Sequence[str], NDArray[np.bool_]]) -> NDArray[np.uint32]:
+    """Return the signatures of texts, shape (n, WIDTH); those of texts without the flag are zeros."""
+    texts, kept = group
+    rows = np.zeros((len(texts), WIDTH), dtype="<u4")
+    rows[kept] = minhashes([grams(text) for text, keep in zip(texts, kept, strict=True) if keep])
+    return rows
+
+
 def min_bands(threshold: float, width: int = WIDTH) -> int:
     """Return the fewest bands, a power of two, that find RECALL of the pairs at `threshold`: 16 for 0.8 of 128 numbers."""
     count = 1

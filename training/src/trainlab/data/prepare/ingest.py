@@ -7,18 +7,19 @@ resumes after the last clean-N.json, and makes the same shards as one that was n
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow
-import xxhash
 from pyarrow import parquet
 
 from trainlab import files
 from trainlab.config.types import TOPICS
 from trainlab.data import table_files, text_files
-from trainlab.data.prepare.clean import dropped_by, normalize
+from trainlab.data.prepare.clean import cleaned
 from trainlab.data.prepare.options import Options
+from trainlab.data.prepare.workers import Workers
 from trainlab.data.table_files import Bad, Item, Row, at
 from trainlab.data.text_files import Keys
 from trainlab.errors import UserError
@@ -90,11 +91,16 @@ def file_name(work: Path, what: str, ordinal: int, suffix: str) -> Path:
     return work / f"{what}-{ordinal:05d}.{suffix}"
 
 
-def ingest(sources: Sequence[Source], options: Options, work: Path, progress: Progress) -> list[Shard]:
+def ingest(
+    sources: Sequence[Source], options: Options, work: Path, workers: Workers, progress: Progress
+) -> list[Shard]:
     """Write the missing shards; return all. Raises UserError for more bad rows than --skip-bad."""
     shards = _found(work)
     if not (shards and shards[-1].done):
-        shards += _shards(sources, options, work, shards, progress)
+        items = _items(sources, options, shards[-1].next if shards else (0, 0))
+        clean = partial(_cleaned, min_chars=options.min_chars, without=options.without)
+        stream = (each for batch in workers.map(clean, _batches(items)) for each in zip(*batch, strict=True))
+        shards += _shards(stream, sources, options, work, shards, progress)
     return shards
 
 
@@ -122,14 +128,41 @@ def _items(sources: Sequence[Source], options: Options, at: tuple[int, int]) -> 
                 yield index, done, item
 
 
+Place = tuple[int, int, Item]
+Cleaned = tuple[str, str | None, bytes] | None
+
+
+def _batches(items: Iterator[Place]) -> Iterator[list[Place]]:
+    """Yield rows in lists of about GROUP characters."""
+    batch, size = list[Place](), 0
+    for place in items:
+        batch.append(place)
+        size += len(place[2].text) if isinstance(place[2], Row) else 0
+        if size >= GROUP:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _cleaned(batch: list[Place], min_chars: int, without: tuple[str, ...]) -> list[Cleaned]:
+    """Return what clean.py makes of each row, None of a bad one."""
+    done = iter(cleaned([item.text for *_, item in batch if isinstance(item, Row)], min_chars, without))
+    return [next(done) if isinstance(item, Row) else None for *_, item in batch]
+
+
 def _shards(
-    sources: Sequence[Source], options: Options, work: Path, before: Sequence[Shard], progress: Progress
+    stream: Iterator[tuple[Place, Cleaned]],
+    sources: Sequence[Source],
+    options: Options,
+    work: Path,
+    before: Sequence[Shard],
+    progress: Progress,
 ) -> Iterator[Shard]:
     """Write the shards that follow those `before`, and yield each when it is complete on disk."""
     bad = sum(shard.counts["bad"] for shard in before)
     read = sum(shard.counts["read"] for shard in before)
     ordinal, place = len(before), before[-1].next if before else (0, 0)
-    stream = _items(sources, options, place)
     while True:
         shard = Shard(next=place, done=True)
         with (
@@ -138,16 +171,16 @@ def _shards(
             parquet.ParquetWriter(table, SCHEMA, compression="zstd") as writer,
         ):
             group, size = list[str](), 0
-            for index, rows_done, item in stream:
+            for (index, rows_done, item), made in stream:
                 shard.next = (index, rows_done)
                 read += 1
                 bad += isinstance(item, Bad)
                 progress.status(f"clean: {read} rows read, in {sources[index].name}")
-                text = _use(item, sources[index], bad, options, shard)
-                if text is not None:
-                    group.append(text)
-                    digests.write(xxhash.xxh3_128_digest(text.encode()))
-                    size += len(text)
+                used = _use(item, made, sources[index], bad, options, shard)
+                if used is not None:
+                    group.append(used[0])
+                    digests.write(used[1])
+                    size += len(used[0])
                 if size >= GROUP:
                     writer.write_table(pyarrow.table({"text": group}, schema=SCHEMA))
                     group, size = [], 0
@@ -165,8 +198,10 @@ def _shards(
             return
 
 
-def _use(item: Item, source: Source, bad: int, options: Options, shard: Shard) -> str | None:
-    """Return the clean text of a row, None if it is dropped; counts it. Raises UserError for one bad row too many."""
+def _use(
+    item: Item, made: Cleaned, source: Source, bad: int, options: Options, shard: Shard
+) -> tuple[str, bytes] | None:
+    """Return the clean text of a row and its digest, None if it is dropped; counts it. Raises UserError for one bad row too many."""
     shard.counts["read"] += 1
     if isinstance(item, Bad):
         sentence = f"{at(source.path, item.number)}: {item.reason}"
@@ -178,10 +213,10 @@ def _use(item: Item, source: Source, bad: int, options: Options, shard: Shard) -
             shard.bad.append(sentence)
         return None
     shard.counts["characters_read"] += len(item.text)
-    text = normalize(item.text)
-    rule = dropped_by(text, options.min_chars, options.without)
+    assert made is not None
+    text, rule, digest = made
     if rule:
         shard.counts[f"dropped.{rule}"] += 1
         return None
     shard.documents += 1
-    return text
+    return text, digest

@@ -9,7 +9,9 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache, partial
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from trainlab.data.prepare import duplicates
 from trainlab.data.prepare.blocks import DTYPES, FORMAT, INDEX
 from trainlab.data.prepare.ingest import MAX_LISTED, Shard, Source, content, file_name, ingest, sources_of, texts
 from trainlab.data.prepare.options import Options
+from trainlab.data.prepare.workers import WORTH, Workers, cores
 from trainlab.errors import UserError
 from trainlab.models.fetch import full, no_space
 from trainlab.progress import Progress
@@ -115,19 +118,34 @@ def _steps(
     files.write_json(work / "plan.json", plan)
     for left in [*work.glob(".*"), *out.glob(".*.bin.*"), *out.glob(".*.json.*")]:
         left.unlink()  # from a killed run
+    size = sum(source["bytes"] for source in plan["sources"])
+    with Workers(cores() if size >= WORTH else 1) as workers:
+        _made(sources, tokens, out, options, plan, workers, progress)
+
+
+def _made(
+    sources: Sequence[Source],
+    tokens: Tokens,
+    out: Path,
+    options: Options,
+    plan: dict[str, Any],
+    workers: Workers,
+    progress: Progress,
+) -> None:
+    work = out / "work"
     with progress.step("clean"):
-        shards = ingest(sources, options, work, progress)
+        shards = ingest(sources, options, work, workers, progress)
     with progress.step("exact duplicates"):
         exact = _repeats(work, "exact", len(shards), (EXACT, 1, 1.0), None, progress)
     repeated = np.zeros_like(exact)
     if options.near:
         with progress.step("signatures"):
-            _sign(work, shards, exact, progress)
+            _sign(work, shards, exact, workers, progress)
         with progress.step("near duplicates"):
             search = (duplicates.WIDTH, duplicates.min_bands(options.near), options.near)
             repeated = _repeats(work, "near", len(shards), search, exact, progress)
     with progress.step("tokenize and pack"):
-        packed = _pack(work, out, shards, ~(exact | repeated), tokens, options, progress)
+        packed = _pack(work, out, shards, ~(exact | repeated), tokens, options, workers, progress)
     report = {**_report(shards, int(exact.sum()), int(repeated.sum()), packed), "plan": plan}
     if not report["blocks"]:
         raise UserError(
@@ -159,26 +177,49 @@ def _repeats(
     return np.frombuffer(path.read_bytes(), dtype=np.bool_)
 
 
-def _sign(work: Path, shards: Sequence[Shard], skip: Flags, progress: Progress) -> None:
+def _sign(work: Path, shards: Sequence[Shard], skip: Flags, workers: Workers, progress: Progress) -> None:
     """Write near-N.bin, the MinHash signature of each document; those in `skip` get zeros and are not compared."""
     for ordinal, groups in enumerate(_groups(work, shards, ~skip)):
         path = file_name(work, "near", ordinal, "bin")
         if path.exists():
             continue
         with files.atomic_write(path) as stream:
-            for group, kept in groups:
+            for _, rows in workers.map(duplicates.signatures, groups):
                 progress.status(f"signatures: shard {ordinal + 1} of {len(shards)}")
-                rows = np.zeros((len(group), duplicates.WIDTH), dtype="<u4")
-                grams = [duplicates.grams(text) for text, keep in zip(group, kept, strict=True) if keep]
-                rows[kept] = duplicates.minhashes(grams)
                 stream.write(rows.tobytes())
 
 
+def _tokens(group: tuple[Sequence[str], Flags], tokenizer: Path, begin: list[int], eos: int) -> NDArray[np.uint32]:
+    """Return the tokens of a group's texts that have the flag, each with BOS if there is one, and EOS."""
+    texts = [text for text, keep in zip(*group, strict=True) if keep]
+    read = Tokens(_backend(tokenizer), begin, eos, 0, None)
+    return np.fromiter(chain.from_iterable(read.documents(texts)), np.uint32)
+
+
+@lru_cache(1)
+def _backend(path: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    backend = Tokenizer.from_file(str(path))
+    backend.encode_special_tokens = True  # no file keeps it
+    return backend
+
+
 def _pack(
-    work: Path, out: Path, shards: Sequence[Shard], kept: Flags, tokens: Tokens, options: Options, progress: Progress
+    work: Path,
+    out: Path,
+    shards: Sequence[Shard],
+    kept: Flags,
+    tokens: Tokens,
+    options: Options,
+    workers: Workers,
+    progress: Progress,
 ) -> list[Packed]:
     """Write blocks-N.bin and pack-N.json of each shard; return what they hold."""
-    packed = [Packed()]
+    packed, path = [Packed()], work / f"{tokens.digest()}.json"
+    with files.atomic_write(path) as stream:
+        stream.write(tokens.backend.to_str().encode())
+    tokenize = partial(_tokens, tokenizer=path, begin=tokens.begin, eos=tokens.eos)
     kind = np.dtype(dtype(tokens.size)).newbyteorder("<")
     for ordinal, groups in enumerate(_groups(work, shards, kept)):
         progress.status(f"pack: shard {ordinal + 1} of {len(shards)}, {sum(shard.tokens for shard in packed)} tokens")
@@ -188,16 +229,15 @@ def _pack(
             ends = -packed[-1].rest.count(tokens.eos)
             path = file_name(out, "blocks", ordinal, "bin")
             with files.atomic_write(path) as stream:
-                for group, keeps in groups:
+                for (group, keeps), ids in workers.map(tokenize, groups):
                     chosen = [text for text, keep in zip(group, keeps, strict=True) if keep]
-                    documents = tokens.documents(chosen)
-                    blocks = packer.add(documents)
+                    blocks = packer.add([ids])
                     stream.write(blocks.astype(kind).tobytes())
                     ends += int(np.count_nonzero(blocks == tokens.eos))
                     shard.blocks += len(blocks)
                     shard.documents += len(chosen)
                     shard.characters += sum(map(len, chosen))
-                    shard.tokens += sum(map(len, documents))
+                    shard.tokens += len(ids)
             shard.sha256, shard.rest = files.sha256(path), packer.rest.tolist()
             if ends + shard.rest.count(tokens.eos) != shard.documents:
                 raise UserError(f"--tokenizer {options.tokenizer}: its EOS stands inside texts, too; use another model")

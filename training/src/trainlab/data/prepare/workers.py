@@ -1,0 +1,82 @@
+"""Batches of text worked on by several processes, with results in the order of the batches; used by ingest.py and pipeline.py."""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from pathlib import Path
+from typing import Self, TypeVar
+
+B = TypeVar("B")
+R = TypeVar("R")
+AHEAD = 4  # batches read ahead of each process
+WORTH = 16_000_000  # bytes of text from which more processes pay: each takes half a second to start
+PR_SET_PDEATHSIG = 1
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")  # a pod's limit: microseconds of CPU in so many of time
+
+
+def cores() -> int:
+    """Return the cores that this process may use, by its affinity and its pod's limit."""
+    usable = len(os.sched_getaffinity(0))
+    if CPU_MAX.exists():
+        quota, period = CPU_MAX.read_text("ascii").split()
+        if quota != "max":
+            usable = min(usable, -(-int(quota) // int(period)))
+    return max(1, usable)
+
+
+def begin() -> None:
+    """Tokenize with one thread, and be killed with the process that started this one, or wait for batches for ever (prctl(2))."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "prctl"):
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Workers:
+    """So many processes, started when there is work; one is this process itself."""
+
+    def __init__(self, count: int) -> None:
+        """`count` of the processes."""
+        self._count = count
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        """Nothing is started yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End them."""
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+    def map(self, function: Callable[[B], R], batches: Iterable[B]) -> Iterator[tuple[B, R]]:
+        """Yield each batch with what the function, which must pickle, returns for it; what fails fails in its turn."""
+        if self._count == 1:
+            yield from ((batch, function(batch)) for batch in batches)
+            return
+        # a fork would copy the threads' locks of tokenizers and Arrow
+        self._pool = self._pool or ProcessPoolExecutor(
+            self._count, multiprocessing.get_context("spawn"), initializer=begin
+        )
+        waiting, source = deque[tuple[B, Future[R]]](), iter(batches)
+        failed: Exception | None = None
+        more = True
+        while more or waiting:
+            while more and len(waiting) < AHEAD * self._count:
+                try:
+                    batch = next(source)
+                except StopIteration:
+                    more = False
+                except Exception as error:
+                    failed, more = error, False
+                else:
+                    waiting.append((batch, self._pool.submit(function, batch)))
+            if waiting:
+                batch, result = waiting.popleft()
+                yield batch, result.result()
+        if failed:
+            raise failed
