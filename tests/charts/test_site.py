@@ -1,9 +1,13 @@
 """What each key under `site:` does to the rendering, and what makes a run."""
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
+from trainlab.config.loading import load_values
 from trainlab.config.rules import OWN_ENVIRONMENT
+from trainlab.plan import source
 
 from charts.rendering import REAL_CLUSTER, VALUES, Document, documents, one, pods, run_of, template, with_service
 
@@ -315,6 +319,49 @@ def test_servers_by_runtime() -> None:
     assert local["name"] == "kserve-container"
     assert local["command"] == ["trainlab", "serve", "/etc/trainlab/phase.json"]
     assert local["readinessProbe"]["httpGet"]["path"] == "/ready"
+
+
+@pytest.mark.parametrize(
+    ("stage", "sets", "model", "name"),
+    [
+        ("sft", (), "/mnt/models/best_model", "tuned"),
+        ("dpo", (), "/mnt/models/best_model", "tuned"),
+        ("dpo", ("phase.serve.weights=base",), "/mnt/models/parent_model", "base"),
+        ("lora", (), "/mnt/models/parent_model", "base"),
+        ("lora", ("site.storage.runs.existing=both", "site.storage.models.existing=both"), "parent_model", "base"),
+    ],
+)
+def test_vllm_serves_a_stage_from_its_run(stage: str, sets: tuple[str, ...], model: str, name: str) -> None:
+    """The base of a stage is the model of the one before, which the run holds."""
+    file = str(VALUES / f"staged-{stage}.yaml")
+    runtime = one(objects(*sets, files=(file,)), "ServingRuntime")
+    args = dict(arg[2:].split("=", 1) for arg in runtime["spec"]["containers"][0]["args"] if "=" in arg)
+    assert args["model"].endswith(model) and args["served-model-name"] == name
+    if stage == "lora":
+        assert args["lora-modules"] == f"tuned={Path(args['model']).parent}/lora_adapter"
+
+
+@pytest.mark.parametrize(
+    ("file", "sets", "seconds"),
+    [
+        ("survival", (), 1200),
+        ("survival", ("phase.serve.memory=200Gi",), 2150),
+        ("staged-sft", ("phase.serve.runtime=trainlab", "phase.serve.gpus=0", "phase.serve.memory=80Gi"), 860),
+        ("staged-sft", ("phase.serve.runtime=trainlab", "phase.serve.gpus=0", "phase.serve.memory=2Gi"), 300),
+    ],
+)
+def test_a_server_has_the_time_to_read_what_fills_its_memory(
+    file: str, sets: tuple[str, ...], seconds: int, tmp_path: Path
+) -> None:
+    path = VALUES / f"{file}.yaml"
+    probe = one(objects(*sets, files=(str(path),)), "ServingRuntime")["spec"]["containers"][0]["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == seconds
+    over = tmp_path / "over.yaml"
+    serve = {
+        name.removeprefix("phase.serve."): yaml.safe_load(value) for name, value in (each.split("=") for each in sets)
+    }
+    over.write_text(yaml.safe_dump({"phase": {"serve": serve}}), encoding="utf-8")
+    assert source.job_of(load_values([path, over]), [path, over]).serve_start_seconds == seconds
 
 
 @pytest.mark.parametrize(("dtype", "memory", "kept"), [("float32", "16Gi", "4"), ("bfloat16", "3000Mi", "1")])

@@ -47,6 +47,10 @@ that claim (below), and both are found in there. */}}
 {{- end }}
 {{- /* What vLLM loads: the base, under an adapter or on request, or what was trained. */}}
 {{- $asBase := and $vllm (or (gt $rank 0) (eq $asked.weights "base")) }}
+{{- $base := printf "%s/%s" $models (include "trainjob.modelFolder" $resolved.phase.model.source) }}
+{{- if hasPrefix "parent:" $resolved.phase.model.source }}
+{{- $base = printf "%s/parent_model" $run }}
+{{- end }}
 {{- $result := printf "%s/%s" $run (gt $rank 0 | ternary "lora_adapter" "best_model") -}}
 apiVersion: serving.kserve.io/v1alpha1
 kind: ServingRuntime
@@ -84,7 +88,7 @@ spec:
       command: [python3, -m, vllm.entrypoints.openai.api_server]
       args:
         - --port=8080
-        - --model={{ $asBase | ternary (printf "%s/%s" $models (include "trainjob.modelFolder" $resolved.phase.model.source)) $result }}
+        - --model={{ $asBase | ternary $base $result }}
         - --served-model-name={{ $asBase | ternary "base" "tuned" }}
         {{- if $rank }}
         - --enable-lora
@@ -138,7 +142,8 @@ spec:
       startupProbe:
         httpGet: {path: /health, port: 8080}
         periodSeconds: 5
-        failureThreshold: {{ $vllm | ternary 240 60 }}
+        # What fills its memory is read at 100 MB/s; vLLM has 20 minutes in any case, for its compiler. plan/source.py counts the same.
+        failureThreshold: {{ max ($vllm | ternary 240 60) (divf (include "trainjob.bytes" $asked.memory) 5e8 | ceil | int) }}
       readinessProbe:
         httpGet: {path: {{ $vllm | ternary "/health" "/ready" }}, port: 8080}
         periodSeconds: 5

@@ -325,7 +325,7 @@ class DpoPhase(ChatPhase):
     data: PairData
     stage: PairStage
     gate: PairGate = PairGate()
-    serve: TextServe = TextServe()
+    serve: AnswerServe = AnswerServe()
 
 
 class AdaptersPhase(ChatPhase):

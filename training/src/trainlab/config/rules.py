@@ -122,8 +122,6 @@ phase.lora.rank: {phase.lora.rank} in stage lora; stage lora needs a rank, the o
   if phase.stage.name is lora, phase.lora.rank is 0
 phase.train.cache_frozen_activations: true in stage {phase.stage.name}, which trains all layers; set false
   if phase.train.cache_frozen_activations, phase.stage.name
-phase.serve.runtime: vllm in stage {phase.stage.name}, whose base is a run's model; set trainlab
-  if phase.serve.runtime is vllm, phase.stage.name
 phase.serve.args: {phase.serve.args} with runtime {phase.serve.runtime}; only vllm takes arguments: remove them, or
   set runtime vllm
   if phase.serve.args, phase.serve.runtime is not vllm

@@ -335,9 +335,9 @@ def _deadline(plan: Plan) -> Iterator[Finding]:
 
 def _server_start(plan: Plan) -> Iterator[Finding]:
     need, limit = plan.server, plan.job.serve_start_seconds
-    if need is None or need.runtime != "trainlab":
+    if need is None:
         return
-    reads = need.weights / plan.storage
+    reads = max(1, need.gpus) * need.weights / plan.storage
     if reads > limit:
         yield refuse(
             "server-start",

@@ -85,7 +85,7 @@ class Job:
     serve_gpus: int = 0
     serve_cores: float = 0
     serve_memory: float = 0
-    serve_start_seconds: float = 300.0  # until the startup probe of our own server gives up
+    serve_start_seconds: float = 300.0  # until the server's startup probe gives up
     serve_tokens: int = 0  # of the longest request with its answer
     serve_concurrency: int = 1  # requests that our own server answers in one batch
     serve_adapters: int = 0  # of other runs that it keeps

@@ -3,6 +3,7 @@
 Used by plan_command and by the engine. Blocks that only some recipes have (`lora`, `pretrain`) are read by key, so a phase without them plans too.
 """
 
+import math
 import os
 import re
 import statistics
@@ -109,6 +110,9 @@ def job_of(values: Values, files: list[Path]) -> Job:
         serve_gpus=phase.serve.gpus,
         serve_cores=quantity(phase.serve.cpu),
         serve_memory=quantity(phase.serve.memory),
+        # the startup probe of charts/trainjob/templates/_serving.tpl, five seconds each
+        serve_start_seconds=5.0
+        * max(240 if phase.serve.runtime == "vllm" else 60, math.ceil(quantity(phase.serve.memory) / 5e8)),
         serve_tokens=block["model"].get("max_length", 0) + phase.serve.max_tokens,
         serve_concurrency=phase.serve.max_concurrency,
         serve_adapters=getattr(phase.serve, "max_adapters", 0),

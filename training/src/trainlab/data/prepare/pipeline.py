@@ -189,11 +189,11 @@ def _sign(work: Path, shards: Sequence[Shard], skip: Flags, workers: Workers, pr
                 stream.write(rows.tobytes())
 
 
-def _tokens(group: tuple[Sequence[str], Flags], tokenizer: Path, begin: list[int], eos: int) -> NDArray[np.uint32]:
+def _tokens(group: tuple[Sequence[str], Flags], tokenizer: Path, begin: list[int], eos: int) -> NDArray[np.int64]:
     """Return the tokens of a group's texts that have the flag, each with BOS if there is one, and EOS."""
     texts = [text for text, keep in zip(*group, strict=True) if keep]
     read = Tokens(_backend(tokenizer), begin, eos, 0, None)
-    return np.fromiter(chain.from_iterable(read.documents(texts)), np.uint32)
+    return np.fromiter(chain.from_iterable(read.documents(texts)), np.int64)
 
 
 @lru_cache(1)
