@@ -14,6 +14,7 @@ from trainlab.engine.trainer import StepReporter
 from trainlab.plan.device_memory import POD_BYTES
 from trainlab.progress import Progress
 from trainlab.recipes.base import Run
+from trainlab.report import words
 from trainlab.run import worker
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
@@ -176,3 +177,6 @@ def test_a_step_says_its_share_of_the_peak() -> None:
     reporter.on_log(arguments, state, control, {"loss": 2.0})
     reporter.on_step_end(arguments, state, control)
     assert re.fullmatch(r"step 1/2 loss 2.000 (89\d|900) tokens/s \(30% MFU\) eta .*", lines[-1]), lines
+    assert reporter.mfu == pytest.approx(0.3, abs=0.01)
+    ((name, text),) = words.speed({"samples_per_second": 12.0, "mfu": reporter.mfu}, "rows", "samples_per_second")
+    assert (name, text) == ("Speed", "12 rows/s across all processes, 30% of the GPUs' peak (MFU)")

@@ -61,6 +61,7 @@ class CheckpointedTrainer(Trainer):
 
     keep = 1
     best: BestWeights | None = None
+    reporter: "StepReporter | None" = None
     seconds = 0.0
     """Seconds of all steps, without the pass of the frozen layers before them."""
 
@@ -179,6 +180,7 @@ class StepReporter(TrainerCallback):
         self._step_began = self._began
         self._train: dict[str, float] = {}
         self._validation: dict[str, float] = {}
+        self.mfu: float | None = None
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Start the clock; a resumed run starts at its step."""
@@ -205,7 +207,7 @@ class StepReporter(TrainerCallback):
             tokens = logs.get("num_tokens", (state.global_step - self._first) * self._step_tokens)
             self._train["tokens_per_second"] = tokens / (time.monotonic() - self._began)
             if self._progress.peak_tokens:
-                self._train["mfu"] = self._train["tokens_per_second"] / self._progress.peak_tokens
+                self.mfu = self._train["mfu"] = self._train["tokens_per_second"] / self._progress.peak_tokens
             measured: dict[str, float] = {
                 key: self._train[key] for key in ("tokens_per_second", "mfu") if key in self._train
             }
@@ -270,7 +272,8 @@ def configure_callbacks(trainer: CheckpointedTrainer, job: TrainingJob, step_tok
     trainer.add_callback(SaveCallback(job.phase.train.checkpoints))
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
-    trainer.add_callback(StepReporter(job.progress, step_tokens))
+    trainer.reporter = StepReporter(job.progress, step_tokens)
+    trainer.add_callback(trainer.reporter)
     if dist.is_main():
         from torch.utils.tensorboard import SummaryWriter
 
@@ -335,6 +338,7 @@ def _outcome(phase: Phase, trainer: CheckpointedTrainer, seconds: float, resumed
         "last_validation_loss": evaluations[-1]["eval_loss"] if evaluations else None,
         "best_step": best["step"] if best else steps,
         "dtype": str(compute.dtype(phase)).removeprefix("torch."),
+        "mfu": trainer.reporter.mfu if trainer.reporter else None,
     }
 
 

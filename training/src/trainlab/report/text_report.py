@@ -105,6 +105,4 @@ def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Fac
         ("Steps", f"{summary['steps']} of {summary['effective_batch']} blocks each, {summary['epochs']:g} epochs"),
         ("Arithmetic", f"{summary['dtype']}, attention by {summary['attention']}"),
     ]
-    if summary.get("tokens_per_second"):
-        rows.append(("Speed", f"{summary['tokens_per_second']:g} tokens/s across all processes"))
-    return rows + words.ending(summary)
+    return rows + words.speed(summary, "tokens", "tokens_per_second") + words.ending(summary)

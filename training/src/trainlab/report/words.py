@@ -62,9 +62,15 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
         ("Steps", f"{summary['steps']} of {summary['effective_batch']} {unit} each, {summary['epochs']:g} epochs"),
         ("Arithmetic", str(summary.get("dtype", "unknown"))),
     ]
-    if summary.get("samples_per_second"):
-        rows.append(("Speed", f"{summary['samples_per_second']:g} rows/s across all processes"))
-    return rows + ending(summary)
+    return rows + speed(summary, "rows", "samples_per_second") + ending(summary)
+
+
+def speed(summary: Mapping[str, Any], unit: str, key: str) -> Facts:
+    """Return how many of a unit were trained on in a second, and of how much of the GPUs' peak that made use."""
+    if not summary.get(key):
+        return []
+    used = f", {summary['mfu']:.0%} of the GPUs' peak (MFU)" if summary.get("mfu") else ""
+    return [("Speed", f"{summary[key]:g} {unit}/s across all processes{used}")]
 
 
 def ending(summary: Mapping[str, Any]) -> Facts:
