@@ -78,7 +78,7 @@ def pause(seconds: float) -> float:
 def written(possible: int, training: float, each: float) -> int:
     """Return how many checkpoints are written: of `possible` even parts, in seconds of `training`, each taking `each` seconds."""
     part, since, number = training / possible, 0.0, 0
-    for _ in range(possible - 1):  # none at the end
+    for _part in range(possible - 1):  # none at the end
         since += part
         if since >= pause(each):
             since, number = 0.0, number + 1

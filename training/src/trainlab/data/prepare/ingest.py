@@ -147,8 +147,8 @@ def _batches(items: Iterator[Place]) -> Iterator[list[Place]]:
 
 def _cleaned(batch: list[Place], min_chars: int, without: tuple[str, ...]) -> list[Cleaned]:
     """Return what clean.py makes of each row, None of a bad one."""
-    done = iter(cleaned([item.text for *_, item in batch if isinstance(item, Row)], min_chars, without))
-    return [next(done) if isinstance(item, Row) else None for *_, item in batch]
+    done = iter(cleaned([place[2].text for place in batch if isinstance(place[2], Row)], min_chars, without))
+    return [next(done) if isinstance(place[2], Row) else None for place in batch]
 
 
 def _shards(

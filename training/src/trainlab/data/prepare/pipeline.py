@@ -184,7 +184,7 @@ def _sign(work: Path, shards: Sequence[Shard], skip: Flags, workers: Workers, pr
         if path.exists():
             continue
         with files.atomic_write(path) as stream:
-            for _, rows in workers.map(duplicates.signatures, groups):
+            for _group, rows in workers.map(duplicates.signatures, groups):
                 progress.status(f"signatures: shard {ordinal + 1} of {len(shards)}")
                 stream.write(rows.tobytes())
 
