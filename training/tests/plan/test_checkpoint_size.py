@@ -78,15 +78,17 @@ def test_checkpoints_and_run_volume(
         fullest.append((len(found), written(tmp_path / "run")))
         rotate(folder, keep)
 
-    evaluate = CheckpointedSftTrainer.evaluate
+    judge = CheckpointedSftTrainer.evaluation_loop
 
-    def worse(self: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
-        return {**evaluate(self, *args, **kwargs), "eval_loss": float(self.state.global_step)}
+    def worse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        output = judge(self, *args, **kwargs)
+        output.metrics["eval_loss"] = float(self.state.global_step)
+        return output
 
     monkeypatch.setattr(volumes, "SHARE", 0)  # also where they take longer than the training
     monkeypatch.setattr(checkpoints, "rotate", watched)
     # The first step stays the best one: later checkpoints hold its weights too.
-    monkeypatch.setattr(CheckpointedSftTrainer, "evaluate", worse)
+    monkeypatch.setattr(CheckpointedSftTrainer, "evaluation_loop", worse)
     base, tokenizer = chat.load_base(model, phase)
     rows = chat_rows.load_train(phase.data, write_data(tmp_path / "data"))
     sft.fit(TrainingJob(phase, tmp_path / "run", base, tokenizer, rows, Progress(False)))
