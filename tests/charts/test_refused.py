@@ -120,7 +120,6 @@ BROKEN = [
     ("staged-sft", "phase.lora.rank", "phase: {lora: {rank: 8}}"),
     ("staged-lora", "phase.lora.rank", "phase: {lora: {rank: 0}}"),
     ("staged-sft", "phase.train.cache_frozen_activations", CACHED % "lora: {rank: 0}"),
-    ("staged-pretrain", "phase.serve.runtime", "phase: {serve: {runtime: vllm}}"),
     ("quick", "phase.serve.args", "phase: {serve: {args: [--quantization=fp8]}}"),
     ("survival", "phase.serve.weights", "phase: {serve: {weights: base}}"),
     ("quick", "phase.serve.weights", "phase: {serve: {weights: base}}"),
