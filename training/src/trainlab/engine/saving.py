@@ -19,7 +19,8 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainlab.engine import checkpoints, dist
-from trainlab.plan import volumes
+from trainlab.errors import UserError
+from trainlab.plan import rounding, volumes
 
 BEST = "best.safetensors"
 
@@ -93,6 +94,15 @@ class BestWeights(TrainerCallback):
 
     def _copied(self) -> dict[str, torch.Tensor]:
         return {name: weight.detach().to("cpu", copy=True).contiguous() for name, weight in self._trained.items()}
+
+
+class RoundingGuard(TrainerCallback):
+    """Refuses, before the first step, an update that saving the weights as bfloat16 would mostly undo."""
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Raise UserError on every rank alike."""
+        if lost := rounding.lost(args.learning_rate, state.max_steps):
+            raise UserError(lost)
 
 
 class Beside:

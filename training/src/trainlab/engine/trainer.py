@@ -32,12 +32,10 @@ from trainlab.config.methods import CurriculumStep
 from trainlab.engine import acceleration, checkpoints, dist
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import answer_loss
-from trainlab.engine.saving import Beside, BestWeights, SaveCallback
+from trainlab.engine.saving import Beside, BestWeights, RoundingGuard, SaveCallback
 from trainlab.engine.stopping import Stop, StopCallback, Stopped
-from trainlab.errors import UserError
 from trainlab.models import compute, export
 from trainlab.models.layers import save_lora
-from trainlab.plan import rounding
 from trainlab.progress import Eta, Numbers, Progress
 
 # TRL and PEFT use a name that transformers deprecated in 5.23; it warns once per rank.
@@ -218,15 +216,6 @@ class StepReporter(TrainerCallback):
         if "eval_loss" in logs:
             self._validation = {"loss": float(logs["eval_loss"])}
             self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
-
-
-class RoundingGuard(TrainerCallback):
-    """Refuses, before the first step, an update that saving the weights as bfloat16 would mostly undo."""
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Raise UserError on every rank alike."""
-        if lost := rounding.lost(args.learning_rate, state.max_steps):
-            raise UserError(lost)
 
 
 def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, Any]:
