@@ -352,7 +352,7 @@ def test_errors_are_sentences(run_dir: Path, account: Path, monkeypatch: pytest.
     write_gate(run_dir, True)
     with (
         api(account, (403, {"message": "no right"})) as fake,
-        pytest.raises(UserError, match="no right; the Job's Role"),
+        pytest.raises(UserError, match="no right; the Role of this pod's service account"),
     ):
         run(run_dir, fake, monkeypatch)
     for denied, remedy in (

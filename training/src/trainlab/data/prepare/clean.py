@@ -8,8 +8,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
-import xxhash
-
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufeff\u200b]")
 TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
 BLANK = re.compile(r"\n{3,}")
@@ -32,6 +30,8 @@ def dropped_by(text: str, min_chars: int, without: tuple[str, ...] = ()) -> str 
 
 def cleaned(texts: Sequence[str], min_chars: int, without: tuple[str, ...] = ()) -> list[tuple[str, str | None, bytes]]:
     """Return for each text the normalized one, the rule that drops it if one does, and its XXH3-128."""
+    import xxhash  # a report needs none of what prepares a corpus
+
     normalized = [normalize(text) for text in texts]
     return [(text, dropped_by(text, min_chars, without), xxhash.xxh3_128_digest(text.encode())) for text in normalized]
 
