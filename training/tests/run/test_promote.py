@@ -366,7 +366,7 @@ def test_errors_are_sentences(run_dir: Path, account: Path, monkeypatch: pytest.
     with pytest.raises(UserError, match=r"gave up after 0 s; last: ConnectError"):
         run(run_dir, fake, monkeypatch)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
-    with pytest.raises(UserError, match="only inside a cluster"):
+    with pytest.raises(UserError, match="only in a pod"):
         run(run_dir, None, monkeypatch)
     service = MANIFESTS["inferenceservice.yaml"]
     for name, text, said in (
