@@ -194,7 +194,7 @@ docs: artifacts/docs-tools ## the documentation as a site with search, artifacts
 	@cp docs/zensical.toml artifacts/docs && cp --parents $(SITE) artifacts/docs/pages
 	@PYTHONPATH=tests:docs $(BIN)/python -m pages.status > artifacts/docs/pages/docs/evidence/status.md
 	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
-SITE = README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md charts/*/*.md data/*/README.md docs/*.md docs/*/*.md docs/learn/lessons/*.md docs/pictures/*.png docs/pictures/*.svg
+SITE = README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md charts/*/*.md data/*/README.md docs/*.md docs/*/*.md docs/start/docker.yaml docs/learn/lessons/*.md docs/pictures/*.png docs/pictures/*.svg
 
 workshop: venv ##+ the workshop for Showroom, from docs/present/attendees.md, in artifacts/workshop: Antora's content, solve and validate
 	@$(BIN)/python docs/workshop.py artifacts/workshop
