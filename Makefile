@@ -216,7 +216,7 @@ molecule: venv-dev binaries ##+ molecule's scenarios of all OpenShift AI release
 GOES_ON = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/pytest -v -p continuing --tier $@ --durations=0 --durations-min=5 $(CHOSEN)
 
 test-all-phases: binaries venv-dev ##+ the e2e tests with every phase on the embedded cluster, and a table of times
-	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,alone room kept demo demo_drills demo_queue demo_lessons demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
+	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,alone room kept demo demo_drills demo_queue demo_lessons demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts demo_room down)
 
 test-openshift: binaries venv-dev ##+ the path of docs/start/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
 	@$(EMBEDDED_CLUSTER) trainer-image
