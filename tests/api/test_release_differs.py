@@ -53,7 +53,8 @@ def upgrades(helm: Releases, here: Path, *cases: dict[str, Any]) -> list[bool]:
     for name, text in (("play", PLAY), ("case", CASE)):
         (here / f"{name}.yml").write_text(text, encoding="utf-8")
     given = {"trainlab_namespace": helm.namespace, "trainlab_release": "demo", "trainlab_kubeconfig": ""}
-    given |= {"trainlab_resolved": {"helm": program, "kubectl": "kubectl"}, "chart": str(CHART), "here": str(here)}
+    resolved = {"helm": program, "kubectl": "kubectl", "phase": {"name": "survival"}}
+    given |= {"trainlab_resolved": resolved, "chart": str(CHART), "here": str(here)}
     given |= {"trainlab_helm": "helm", "cases": [{"values": {}} | each for each in cases]}
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "--check", str(here / "play.yml")]
     env = os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}

@@ -54,7 +54,11 @@ def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster) -
     denied(second, "Only one instance")
     denied(lambda: client.delete(made | {"apiVersion": DSCI, "kind": "DSCInitialization"}), "Cannot delete")
     second = {"apiVersion": DSCI, "kind": "DSCInitialization", "metadata": {"name": "another"}, "spec": {}}
-    denied(lambda: client.apply(second), "Only one instance of DSCInitialization")
+    # only tried: one that was created before the policy was there would be there already, and its deletion is denied
+    where, how = client.path(DSCI, "DSCInitialization", "another"), "application/apply-patch+yaml"
+    assert where
+    tried = {"fieldManager": "test", "force": "true", "dryRun": "All"}
+    denied(lambda: client.send("PATCH", where, second, how, **tried), "Only one instance of DSCInitialization")
     managed = {"spec": {"components": {"kueue": {"managementState": "Managed"}}}}
     denied(lambda: client.merge(cluster_ | {"metadata": {"name": "default-dsc"}}, managed), "Managed is no longer")
     trainer = {"spec": {"components": {"trainer": {"managementState": "Managed"}}}}
