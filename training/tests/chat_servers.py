@@ -11,6 +11,7 @@ import httpx
 import uvicorn
 from trainlab.config import Phase
 from trainlab.room.beside import pages
+from trainlab.serve import chat_server
 from trainlab.serve.api import create_app
 from trainlab.serve.inference_engine import Engine
 
@@ -22,7 +23,7 @@ def running(phase: Phase, run_dir: Path, engine: Engine) -> Iterator[str]:
     """Yield the address of a server that is ready."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        beside = pages(phase, run_dir, listener.getsockname()[1])
+        beside = pages(phase, run_dir, chat_server.address(listener))
         app = create_app(phase, run_dir, lambda: engine, pages=beside)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

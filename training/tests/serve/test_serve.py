@@ -28,7 +28,7 @@ from tiny import phase_from
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.models import chat
-from trainlab.serve import api, work
+from trainlab.serve import api, chat_server, work
 from trainlab.serve import inference_engine as engines
 from trainlab.serve.generation import Options, Pieces, Row
 from trainlab.serve.protocol import ApiError
@@ -505,6 +505,14 @@ def test_pages(url: str, phase: Phase) -> None:
     assert "base" in stream and "tuned" in stream and "adapter" in stream and stream.count("tokens") >= 3, stream
     assert HTTP.get(f"{url}/v1/else").headers["content-type"] == "application/json"
     assert HTTP.get(f"{url}/else").status_code == 404 and "no such page" in HTTP.get(f"{url}/else").text
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [("0.0.0.0", "localhost"), ("127.0.0.1", "localhost"), ("127.0.0.2", "127.0.0.2")]
+)
+def test_pages_ask_the_host_that_is_listened_on(host: str, name: str) -> None:
+    with chat_server.listen(host, 0) as listener:
+        assert chat_server.address(listener) == f"http://{name}:{listener.getsockname()[1]}"
 
 
 def test_equal_weights_are_held_once(engine: engines.Engine) -> None:

@@ -66,7 +66,7 @@ class Recipe(Protocol):
         """Return the content of report.json and the page."""
 
     def serve(self, phase: Any, models: Path, run_dir: Path, host: str, port: int, pages: Any = None) -> None:
-        """Serve until a signal arrives; `pages` maps the port to the application for an audience, None for no pages."""
+        """Serve until a signal arrives; `pages` maps the address to the application for an audience, None for no pages."""
 
     def probe(self, run_dir: Path, url: str, model: str, timeout: float) -> str:
         """Ask the served `model` something within `timeout` seconds; return one sentence on its answer.

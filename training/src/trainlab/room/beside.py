@@ -13,15 +13,18 @@ from trainlab.room.rounds import Rounds
 from trainlab.room.settings import Room, prepared
 
 
-def pages(phase: LanguagePhase, run_dir: Path, port: int) -> FastAPI:
-    """Return the application that compares the models of the server at `port` of this machine; its votes end with it."""
-    state = Path(tempfile.mkdtemp(prefix="trainlab-room-"))
+def pages(phase: LanguagePhase, run_dir: Path, url: str) -> FastAPI:
+    """Return the application that compares the models of the server at `url`; its votes end with it."""
+    folder = tempfile.TemporaryDirectory(prefix="trainlab-room-")
+    state = Path(folder.name)
     room = Room(
         key=keys.load(state),
         rounds=Rounds(state, {}, seats=1),
-        engines=Engines([f"http://localhost:{port}"], phase.serve.max_tokens),
+        engines=Engines([url], phase.serve.max_tokens),
         title=phase.title,
         questions=prepared(phase, run_dir),
         run_dir=run_dir,
     )
-    return create_app(room)
+    app = create_app(room)
+    app.state.folder = folder  # which goes with it
+    return app

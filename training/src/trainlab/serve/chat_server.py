@@ -25,11 +25,11 @@ def serve(
     run_dir: Path,
     host: str,
     port: int,
-    pages: Callable[[int], "ASGIApp"] | None = None,
+    pages: Callable[[str], "ASGIApp"] | None = None,
 ) -> NoReturn:
     """Serve until SIGTERM or SIGINT, then let in-flight requests finish and exit with 0.
 
-    `pages` returns the pages for an audience, which ask the server at that port of this machine. Raises UserError when the address is
+    `pages` returns the pages for an audience, which ask the server at that address. Raises UserError when the address is
     taken or a model cannot be loaded.
     """
     listener = listen(host, port)  # before torch: a port in use is reported at once
@@ -51,7 +51,7 @@ def serve(
         )
         return loaded
 
-    beside = pages(listener.getsockname()[1]) if pages else None
+    beside = pages(address(listener)) if pages else None
     run(lambda failed: create_app(phase, run_dir, load, failed, beside), listener)
 
 
@@ -77,6 +77,13 @@ def run(make: Callable[[Callable[[Exception], None]], "FastAPI"], listener: sock
     if failures:
         raise failures[0]
     sys.exit(0)
+
+
+def address(listener: socket.socket) -> str:
+    """Return where this machine itself reaches a bound socket: by the host that it is bound to, localhost for all of them."""
+    host, port = listener.getsockname()[:2]
+    name = "localhost" if host in ("0.0.0.0", "::", "127.0.0.1", "::1") else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}"
 
 
 def listen(host: str, port: int) -> socket.socket:
