@@ -226,6 +226,10 @@ test-kubernetes: binaries venv-dev ##+ inventory/kubernetes on the embedded clus
 	@$(EMBEDDED_CLUSTER) trainer-image
 	$(GOES_ON) -m e2e tests/e2e/test_kubernetes.py
 
+test-older: binaries venv-dev ##+ the demo, an attendee's TrainJob and the queues on the embedded cluster, with the older leg of its operators
+	TRAINLAB_LEG=older $(GOES_ON) -m e2e tests/e2e/test_demo_queue.py $(patsubst %,tests/e2e/test_demo.py::test_%,demo_trains_gates_serves_and_compares \
+	  second_run_changes_nothing an_attendee_trains_a_trainjob_and_leaves_only_the_volumes)
+
 test-engines: venv-dev ##+ the vLLM of OpenShift AI's releases, on CPU, answers as runs were scored; downloads 3 GB, 7 on the disk
 	$(GOES_ON) -m tier training/tests/models/test_vllm.py
 
@@ -257,4 +261,4 @@ faults: venv-dev binaries ##+ the faults of tests/faults.yaml, one after the oth
 
 .PHONY: help help-all demo demo-alone room demo-down cluster ready venv venv-dev gen docs package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
-.PHONY: test-engines test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop room-static
+.PHONY: test-older test-engines test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop room-static

@@ -1,8 +1,8 @@
 """Server-side dry run, strict, of everything that the chart renders, by a real API server with the operators' real CRDs.
 
-Twice: with the versions that cluster/*/go.mod pin (Trainer 2.1, training-operator 1.9, KServe 0.15, Kueue 0.15) and with the
-newest that a release of OpenShift AI may bring (Trainer 2.3, KServe 0.17, Kueue 0.19). The queue's objects are those of the
-end-to-end test and of the role workspace.
+Twice: with the versions of today's leg (cluster/*/go.mod: Trainer 2.3, KServe 0.19, Kueue 0.19) and of the older one
+(cluster/older/*/go.mod: Trainer 2.1, KServe 0.15, Kueue 0.15). The queue's objects are those of the end-to-end test and of the
+role workspace.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from api_server import training_api
 from api_server.client import Client
 from api_server.server import Server
 from charts.rendering import APIS, ROOT, Document, case, cases, documents, one, rendered, template, with_service
-from charts.upstream import CRDS, QUEUES, from_module, from_newer
+from charts.upstream import CRDS, QUEUES, from_module, from_older
 
 pytestmark = pytest.mark.usefixtures("training")
 SPACE = "dry-run"
 
 
-@pytest.fixture(scope="module", params=[from_module, from_newer], ids=["pinned", "newest"])
+@pytest.fixture(scope="module", params=[from_module, from_older], ids=["today", "older"])
 def client(server: Server, request: pytest.FixtureRequest) -> Iterator[Client]:
     """The API server with the CRDs of one set of versions; the pinned ones are restored for other tests."""
     admin = Client(server.kubeconfig)

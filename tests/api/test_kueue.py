@@ -14,7 +14,7 @@ from api_server.crds import serving
 from api_server.harness import Cluster
 from api_server.training_api import KUEUES, install
 from charts.rendering import IMAGE, binary
-from charts.upstream import from_module, from_newer
+from charts.upstream import from_module, from_older
 from waiting import until
 
 pytestmark = pytest.mark.usefixtures("training")
@@ -22,7 +22,7 @@ OLD, NEW = "v1beta1", "v1beta2"
 Read = Callable[[str, str], str]
 
 
-@pytest.fixture(params=[(from_module, OLD, "cohort"), (from_newer, NEW, "cohortName")], ids=["until 0.14", "from 0.20"])
+@pytest.fixture(params=[(from_older, OLD, "cohort"), (from_module, NEW, "cohortName")], ids=["until 0.14", "from 0.20"])
 def queued(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[tuple[Cluster, str, str]]:
     """A cluster with the API of such a Kueue, which has one version; that and the field of the cohort's name. All of it back at the end."""
     read, version, field = request.param

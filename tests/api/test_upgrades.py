@@ -32,12 +32,13 @@ DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.
 CSV, OPERATORS = "operators.coreos.com/v1alpha1", "redhat-ods-operator"
 KSERVES = {
     "0.15": ("github.com/kserve/kserve@v0.15.2", "h1:uph7Umk331fvBMrHHpTJNDt6+lf3IAuyiskaQw8wIAk="),
-    "0.17": upstream.NEWER["kserve"],
+    # 0.17.1, which 3.4 contains, is not on the module proxy
+    "0.17": ("github.com/kserve/kserve@v0.17.0", "h1:IaynaBFzVQz1Xyrw5n3ncqzd5Y7L1RkO+YWvVwwtMQE="),
     "0.19": ("github.com/kserve/kserve@v0.19.0", "h1:8Pbdm9Ekn1JEuHrobqJhZI4uRHyf5bk1ofb5+3kEI14="),
 }
 TRAINERS = {
     "2.1": ("github.com/kubeflow/trainer/v2@v2.1.0", "h1:jRABD9ZYToamNH2atHze3L/VC/v6KCAqUEqsOQOjVTg="),
-    "2.3": upstream.NEWER["trainer"],
+    "2.3": ("github.com/kubeflow/trainer/v2@v2.3.0", "h1:Je+e7zvTLzB4qW09J1fB7pZrqvPtWuGng2NqdN5p5QU="),
 }
 BRINGS = {
     "2.25": ("0.15", ""),

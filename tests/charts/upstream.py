@@ -14,25 +14,16 @@ CRDS = {
     "InferenceService": ("kserve", "config/crd/full/serving.kserve.io_inferenceservices.yaml"),
     "ServingRuntime": ("kserve", "config/crd/full/serving.kserve.io_servingruntimes.yaml"),
 }
-# The newest that a release of OpenShift AI, prepared ones included, may bring; checksums as in a go.sum. KServe v0.17.1, which
-# 3.4 contains, is not on the module proxy.
-NEWER = {
-    "trainer": ("github.com/kubeflow/trainer/v2@v2.3.0", "h1:Je+e7zvTLzB4qW09J1fB7pZrqvPtWuGng2NqdN5p5QU="),
-    "kserve": ("github.com/kserve/kserve@v0.17.0", "h1:IaynaBFzVQz1Xyrw5n3ncqzd5Y7L1RkO+YWvVwwtMQE="),
-    "kueue": ("sigs.k8s.io/kueue@v0.19.2", "h1:mPNzr37u0nwI7ikST5QQl5gg6EgtYOAvC9ZbTgywdN8="),
-}
 QUEUES = {
     kind: ("kueue", f"config/components/crd/bases/kueue.x-k8s.io_{kind.lower()}s.yaml")
     for kind in ("ClusterQueue", "LocalQueue", "ResourceFlavor")
 }
 
 
-@functools.cache
-def from_newer(component: str, path: str) -> str:
-    """Return a file of the newest version of a component (NEWER); without an entry there, of the pinned version."""
-    if component not in NEWER:
-        return from_module(component, path)
-    return of_version(*NEWER[component], path)
+def from_older(component: str, path: str) -> str:
+    """Return a file of a component in the version of the older leg (cluster/older); without one there, of the pinned version."""
+    older = f"{modules.OLDER}/{component}"
+    return from_module(older if modules.folder(older).is_dir() else component, path)
 
 
 def of_version(name: str, checksum: str, path: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from embedded_cluster.base import locks
+from embedded_cluster.builds import modules
 
 from e2e import machine, places, release, stopping
 from e2e.commands import (
@@ -217,6 +218,11 @@ def test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes(demo: str, tm
         kubectl("-n", space, "wait", "trainjobs", "--all", "--for=condition=Complete", "--timeout=900s")
         kubectl("-n", space, "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
         ranks_succeeded("quick", 2, space)
+        (job,) = objects("trainjobs", space)
+        reported = job["status"].get("trainerStatus", {})
+        # Trainer 2.1 has none
+        assert modules.older() or (reported["progressPercentage"], reported["estimatedRemainingSeconds"]) == (100, 0)
+        assert modules.older() or {"current_step", "total_steps", "loss"} <= {each["name"] for each in reported["metrics"]}
         volumes = ["persistentvolumeclaim/quick-models", "persistentvolumeclaim/quick-runs"]
         left = left_after_uninstall(space, "quick")
         given = re.compile(r"(role|rolebinding|secret)[./]")

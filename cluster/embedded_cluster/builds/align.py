@@ -3,6 +3,9 @@
 Go compiles a package once for all programs that use the same version of it and of all its dependencies. Without this
 the ten programs compile six versions of Kubernetes' client libraries: 360 MB of source instead of 220 MB. Versions only
 rise, to the highest that a member of the family requires.
+
+What `make demo` compiles is one family, on Kubernetes 1.34: KServe 0.19, and 0.20 by its own replaces, has no newer libraries
+(KEDA 2.18). Trainer 2.3 and Kueue 0.19 need those of 1.36, Trainer 2.3 not those of 1.37 (no corev1.PodStatusResult).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 from embedded_cluster.base.say import UserError, step
 from embedded_cluster.builds import build, modules, toolchain
@@ -18,11 +22,12 @@ from embedded_cluster.builds import build, modules, toolchain
 FAMILIES = (
     (
         *("kubernetes", "etcd", "coredns", "helm", "local-path-provisioner"),
-        *("training-operator", "kserve", "kueue", "trainer", "jobset"),
+        *("training-operator", "kserve", "older/kueue", "older/trainer", "older/jobset"),
     ),
+    ("kueue", "trainer", "jobset"),
     ("helm4", "kwok"),
 )
-"""Programs that compile with each other's versions: first those of the cluster, then those that only tests use."""
+"""Programs that compile with each other's versions: of the cluster, of queues and TrainJobs, and those that only tests use."""
 ROUNDS = 5
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)(.*)")
 
@@ -79,7 +84,7 @@ def align() -> bool:
     with step("every program finds its packages"):
         for family in FAMILIES:
             for name in family:
-                _go(name, "list", "-deps", "-mod=readonly", modules.COMPONENTS[name].package)
+                _go(name, "list", "-deps", "-mod=readonly", modules.COMPONENTS[Path(name).name].package)
     return changed
 
 

@@ -171,7 +171,8 @@ def environment() -> dict[str, str]:
 
 def _flags(name: str) -> list[str]:
     """Return the flags of `go build`: no debug information, which -s -w would strip after it was compiled."""
-    return ["-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", _ldflags(name)]
+    tags = modules.COMPONENTS[name].tags if name in modules.COMPONENTS else ()
+    return ["-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", _ldflags(name), *(["-tags", ",".join(tags)] if tags else [])]
 
 
 def _ldflags(name: str) -> str:
@@ -199,7 +200,12 @@ def _clear_leftovers() -> None:
 
 
 def drop_older() -> None:
-    """Remove the binaries of other versions; a running cluster uses its own, so callers check for one."""
+    """Remove the binaries of other versions; a running cluster uses its own, so callers check for one.
+
+    Not in the older leg: today's would have to be built again for it.
+    """
+    if modules.older():
+        return
     for name in modules.COMPONENTS:
         for file in paths.BIN.glob(f"{name}-{'[0-9a-f]' * 12}"):
             if file != binary(name):

@@ -1,11 +1,13 @@
 """The components of the cluster: which Go package, which image names; read by build, images and operators.
 
-Versions are pinned once, in cluster/<name>/go.mod, and read from there.
+Versions are pinned once, in cluster/<name>/go.mod, and read from there; with TRAINLAB_LEG=older in cluster/older/<name>/go.mod
+where that exists: the oldest versions that a supported release of OpenShift AI brings, as near as they can be built.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,9 @@ OWN_MAIN = {
 """The components whose main is cluster/<name>/main.go, in the module that contains the rest of them."""
 WHOLLY_OWN = ("resolves",)
 """The components that use nothing but Go's standard library, and have no version."""
+LEG = "TRAINLAB_LEG"
+"""The variable that chooses the versions of the operators: `today`, the default, or `older`."""
+OLDER = "older"
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class Component:
 
     One that is not `default` is built with `build --all`; a `rare` one only when it is asked for by name.
     `without` are files of its own module, relative to it, that are left out: no package that it needs, needs them.
+    `tags` are build tags.
     """
 
     name: str
@@ -39,11 +45,21 @@ class Component:
     default: bool = True
     rare: bool = False
     without: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+def older() -> bool:
+    """Return whether $TRAINLAB_LEG chooses the older versions; UserError for a leg that there is not."""
+    leg = os.environ.get(LEG) or "today"
+    if leg not in ("today", OLDER):
+        raise UserError(f"{LEG}={leg}: give today or {OLDER}, or unset it")
+    return leg == OLDER
 
 
 def folder(name: str) -> Path:
-    """Return the folder of the Go module that pins this component."""
-    return paths.COMPONENT_MODULES / name
+    """Return the folder of the Go module that pins this component; `older/NAME` is that of the older leg whatever leg is chosen."""
+    pinned = paths.COMPONENT_MODULES / OLDER / name
+    return pinned if older() and pinned.is_dir() else paths.COMPONENT_MODULES / name
 
 
 @functools.cache
@@ -131,10 +147,17 @@ def _components() -> dict[str, Component]:
                 "/manager",
                 # For a list of four URL prefixes, which provider.go beside them has, every importer of KServe's API types
                 # compiles the SDKs of S3, Google Storage and Azure: 41 MB of source for the manager's 6.
-                without=tuple(f"pkg/agent/storage/{file}.go" for file in ("azure", "gcs", "https", "s3", "utils")),
+                without=()
+                if older()
+                else tuple(f"pkg/agent/storage/{file}.go" for file in ("azure", "gcs", "https", "s3", "utils")),
             ),
             Component(
-                "kueue", "sigs.k8s.io/kueue/cmd/kueue", (f"{staging}/kueue/kueue:{version('kueue')}",), "/manager"
+                "kueue",
+                "sigs.k8s.io/kueue/cmd/kueue",
+                (f"{staging}/kueue/kueue:{version('kueue')}",),
+                "/manager",
+                # Behind a gate that is off by default; with it all of the Kubernetes scheduler is compiled.
+                tags=("exclude_scheduler_library",),
             ),
             Component(
                 "kwok",

@@ -48,7 +48,7 @@ class Operator:
 def digest(operator: Operator) -> str:
     """Return a hash of all inputs of the rendered manifests."""
     state = hashlib.sha256(repr((operator, modules.module(operator.name), _images(operator))).encode())
-    for folder in (paths.MANIFESTS / "common", paths.MANIFESTS / operator.name):
+    for folder in (paths.MANIFESTS / "common", *_overlays(operator)):
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             state.update(f"{file.relative_to(paths.MANIFESTS)}\0".encode() + file.read_bytes())
     return state.hexdigest()[:16]
@@ -77,6 +77,13 @@ def render(operator: Operator, part: str = "") -> str:
     return text
 
 
+def _overlays(operator: Operator) -> list[Path]:
+    """Return the folders of an operator's overlay: ours, and over it what the older leg has instead."""
+    folders = [paths.MANIFESTS / operator.name]
+    differing = paths.MANIFESTS / modules.OLDER / operator.name
+    return [*folders, differing] if modules.older() and differing.exists() else folders
+
+
 def _images(operator: Operator) -> tuple[str, ...]:
     return modules.COMPONENTS[operator.name].images
 
@@ -84,11 +91,12 @@ def _images(operator: Operator) -> tuple[str, ...]:
 def _kustomize(operator: Operator, work: Path, part: str) -> str:
     overlay = work / operator.name
     shutil.copytree(paths.MANIFESTS / "common", work / "common")
-    shutil.copytree(paths.MANIFESTS / operator.name, overlay)
+    for folder in _overlays(operator):
+        shutil.copytree(folder, overlay, dirs_exist_ok=True)
     # Copied because kustomize accepts no absolute path; without modes because the module cache is read-only.
     shutil.copytree(_upstream(operator), overlay / "up", copy_function=shutil.copyfile)
-    for folder, _, _ in os.walk(overlay):
-        Path(folder).chmod(0o755)
+    for inner, _, _ in os.walk(overlay):
+        Path(inner).chmod(0o755)
     name, tag = _images(operator)[0].rsplit(":", 1)
     new = operator.released if part == ANYWHERE and operator.released else name
     top = {

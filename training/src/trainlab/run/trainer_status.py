@@ -1,4 +1,4 @@
-"""Report progress to Kubeflow Trainer, which writes it into `status.trainerStatus` of the TrainJob (feature gate TrainJobRuntimeStatus).
+"""Report progress to Kubeflow Trainer, which writes it into `status.trainerStatus` of the TrainJob (feature gate TrainJobStatus).
 
 The address, the CA and the token are in the environment where Trainer 2.2 or later has that gate on (pkg/runtime/framework/plugins/
 trainjobstatus of v2.3.0). transformers' KubeflowCallback speaks the same protocol, but only within its own Trainer, which training on
