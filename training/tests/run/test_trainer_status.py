@@ -70,6 +70,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_TOKEN", str(tmp_path / "token"))
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.setattr(trainer_status, "EVERY", 0.05)
+    monkeypatch.setenv(trainer_status.NOT_TWICE, "FALSE")  # or what it sets would stay
     yield found
     found.shutdown()
     found.server_close()
@@ -116,6 +117,19 @@ def test_nothing_is_sent_where_trainer_does_not_ask(
     monkeypatch.delenv("KUBEFLOW_TRAINER_SERVER_URL")
     Tracker(Progress(speaks=False), tmp_path).end()
     assert server.got == []
+
+
+def test_transformers_reports_nothing_beside_it(server: Server, tmp_path: Path) -> None:
+    """Its callback adds itself to any Trainer that has the address, and says 100 percent before the scores."""
+    from transformers import TrainingArguments
+
+    def reporters() -> list[str]:
+        return list(TrainingArguments(str(tmp_path / "out"), report_to="none", use_cpu=True).report_to)
+
+    assert reporters() == ["kubeflow"], "without ours"
+    tracker = Tracker(Progress(speaks=False), tmp_path)
+    assert reporters() == []
+    tracker.end()
 
 
 @pytest.mark.parametrize("broken", ["KUBEFLOW_TRAINER_SERVER_CA_CERT", "KUBEFLOW_TRAINER_SERVER_TOKEN", "server"])

@@ -3,6 +3,8 @@
 The address, the CA and the token are in the environment where Trainer 2.2 or later has that gate on (pkg/runtime/framework/plugins/
 trainjobstatus of v2.3.0). transformers' KubeflowCallback speaks the same protocol, but only within its own Trainer, which training on
 images has not; it says 100 percent before the scores, and divides the time of a resumed process by all steps, so that too little is left.
+It adds itself where there is an address, `report_to: none` or not (training_args.py of 5.23), so it is switched off: with both, the
+status changed between their numbers.
 """
 
 import json
@@ -19,6 +21,7 @@ from trainlab.progress import Progress
 
 ADDRESS, AUTHORITY, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN"))
 EVERY, ANSWER = 5.0, 5.0  # seconds between reports, as transformers has them, and until one has to be answered
+NOT_TWICE = "DISABLE_KUBEFLOW_INTEGRATION"
 LARGEST, LONGEST = 2**31 - 1, 64  # an int32, and characters of a metric, in the CustomResourceDefinition
 
 
@@ -26,11 +29,12 @@ class TrainerStatus:
     """Reports `progress` every 5 s until `end`, if Trainer wants it; a report that fails is said once and costs nothing else."""
 
     def __init__(self, progress: Progress) -> None:
-        """Start the thread where the environment has an address."""
+        """Start the thread where the environment has an address, in which transformers then sees none; changes `os.environ`."""
         self._progress, self._address = progress, os.environ.get(ADDRESS, "")
         self._over, self._failed = threading.Event(), ""
         self._thread = threading.Thread(target=self._report, name="trainer status", daemon=True)
         if self._address:
+            os.environ[NOT_TWICE] = "TRUE"
             self._thread.start()
 
     def end(self) -> None:
