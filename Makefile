@@ -233,6 +233,9 @@ test-older: binaries venv-dev ##+ the demo, an attendee's TrainJob and the queue
 test-engines: venv-dev ##+ the vLLM of OpenShift AI's releases, on CPU, answers as runs were scored; downloads 3 GB, 7 on the disk
 	$(GOES_ON) -m tier training/tests/models/test_vllm.py
 
+test-effect: venv-dev ##+ survival taught in four local processes with the lowest and the newest torch, transformers, TRL and PEFT; downloads 1 GB each
+	$(GOES_ON) -m tier training/tests/test_library_ranges.py
+
 # those beside the lock's that meta/runtime.yml allows
 ANSIBLE_CORES = 2.18.19 2.20.10 2.21.5
 
@@ -261,4 +264,5 @@ faults: venv-dev binaries ##+ the faults of tests/faults.yaml, one after the oth
 
 .PHONY: help help-all demo demo-alone room demo-down cluster ready venv venv-dev gen docs package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
-.PHONY: test-older test-engines test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop room-static
+.PHONY: test-older test-engines test-effect test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop
+.PHONY: room-static

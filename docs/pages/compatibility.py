@@ -198,7 +198,7 @@ OpenShift AI.**
 
 {engines()}
 
-`image_vllm_template` of the role image reads the image from such a Template in `redhat-ods-applications`, with its digest,
+The role image reads the image of a phase with GPUs from such a Template in `redhat-ods-applications`, with its digest (`image_vllm_template`),
 and writes it to `site.images.vllm`. vLLM before 0.19.1 reads models with transformers 4, later ones with 5. What a run
 leaves is answered as it was scored by vLLM 0.18.1 with transformers 4.57 and by 0.19.1 (`make test-engines`), and by 0.32
 (`make test`), all three on CPU; no vLLM on a GPU was tried.

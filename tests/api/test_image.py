@@ -149,6 +149,30 @@ def test_checkout_is_sent_built_and_its_digest_written(
     assert site.read_text(encoding="utf-8") != text
 
 
+def test_vllm_is_that_of_the_installed_release_unless_the_site_names_one(
+    cluster: Cluster, builder: builds.Builder, tmp_path: Path
+) -> None:
+    """The phase at full scale, which vLLM serves; without the Template the play says which image there is."""
+    site = tmp_path / "image.yaml"
+    trainer = {"trainer": "registry.example.com/trainer:1"}
+    wanted = given(builder, trainlab_values=VALUES[:1], trainlab_image_source="none", image_site_file=str(site))
+
+    def images(**named: str) -> tuple[str, dict[str, str]]:
+        done = cluster.playbook("image", **wanted, trainlab_site={"images": trainer | named})
+        assert done.code == 0, done.text
+        found: dict[str, str] = yaml.safe_load(site.read_text(encoding="utf-8"))["site"]["images"]
+        return " ".join(done.text.split()), found
+
+    assert images()[1] == trainer | {"vllm": VLLM}
+    assert images(vllm="registry.example.com/vllm:2")[1] == trainer | {"vllm": "registry.example.com/vllm:2"}
+    cluster.client.delete(TEMPLATE)
+    said, found = images()
+    assert found == trainer
+    assert (
+        "Template redhat-ods-applications/vllm-cuda-runtime-template is not there; vLLM is docker.io/vllm/vllm-openai@sha256:" in said
+    )
+
+
 def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Builder) -> None:
     """A repeated run continues its build; git needs no upload; what cannot work is reported before any change."""
     wrong: dict[str, tuple[dict[str, Any], str]] = {

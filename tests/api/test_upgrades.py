@@ -48,9 +48,12 @@ BRINGS = {
     "3.6": ("0.19", "2.3"),
 }
 """KServe and Trainer of each release, or the newest before that the module proxy has. 2.25 has no Trainer."""
+JOBSET = ("jobset", "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml")
 KINDS = {"kserve": ("InferenceService", "ServingRuntime"), "trainer": ("TrainJob", "TrainingRuntime")}
 DEPRECATED, ACTIVE = "components.trainingoperator.deprecation", "workloads.trainingoperator.impacted-workloads"
 TRAINED = "trains nothing new: the same run"
+STAYS = "Its job stays a PyTorchJob; a new release would be a TrainJob, as site.trainingApi=trainjob makes this one, of the same run."
+MOVES = "Its job is a TrainJob from now on, and no PyTorchJob."
 
 
 class Platform:
@@ -73,6 +76,8 @@ class Platform:
             if module:
                 files = [upstream.CRDS[kind] for kind in KINDS[name]]
                 install(self.client, lambda _component, path, module=module: upstream.of_version(*module, path), files)
+        if trainer:
+            install(self.client, upstream.from_module, [JOBSET])
         for crd in catalog.owned("rhods-operator", f"rhods-operator.{release}.0"):
             if len(crd["spec"]["versions"]) > 1:
                 config = {"conversionReviewVersions": ["v1"], "clientConfig": self._converts.client_config("convert")}
@@ -218,7 +223,9 @@ def test_from_2_25_to_3_6(platform: Platform, tmp_path: Path) -> None:
         there = served(helm)
         platform.upgrade(release)
         assert served(helm) == there
-        assert f"{TRAINED}, {run}" in done(helm.upgrade())
+        said = done(helm.upgrade())
+        assert f"{TRAINED}, {run}" in said and STAYS in said
+        assert "trainjob with 4 pods" in done(helm.upgrade("--dry-run=server", release="new"))
         lives_on(helm, promotions, before)
         assert set(platform.found()) == {DEPRECATED if release != "3.5" else "components.trainingoperator.removal"}
         if release == "3.4":
@@ -232,10 +239,16 @@ def test_from_2_25_to_3_6(platform: Platform, tmp_path: Path) -> None:
     assert served(helm) == there and platform.found() == {}
     with pytest.raises(requests.HTTPError, match=r"TrainingOperator v1 is obsolete in RHOAI 3\.6"):
         platform.components(trainingoperator={"managementState": "Managed"})
-    last = {row["name"]: row for row in platform.verify()}["training operator"]
+    assert operator(platform.verify())["state"] == "ok"
+    last = operator(platform.verify(trainingApi="pytorchjob"))
     assert last["state"] == "error" and "site.trainingApi to trainjob" in last["fix"]
-    lives_on(helm, promotions, before, "--set", "site.trainingApi=trainjob")
+    lives_on(helm, promotions, before)
     assert helm.names("PyTorchJob", KUBEFLOW) == []
+
+
+def operator(rows: list[Json]) -> Json:
+    """Return the row that tells whether somebody runs the job."""
+    return {row["name"]: row for row in rows}["training operator"]
 
 
 def lives_on(helm: Releases, promotions: Promotions, before: Json, *site: str) -> None:
@@ -334,7 +347,9 @@ def mend_3_5(platform: Platform, helm: Releases, run: str) -> None:
     (theirs,) = platform.client.items(KUBEFLOW, "PyTorchJob", helm.namespace)
     pod = theirs["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
     promotion = helm.one("Job", "batch/v1")["metadata"]["uid"]
-    assert f"{TRAINED}, {run}" in done(helm.upgrade("--set", "site.trainingApi=trainjob"))
+    assert operator(platform.verify())["what"] == "trainingoperator is Managed"
+    said = done(helm.upgrade("--set", "site.trainingApi=trainjob"))
+    assert f"{TRAINED}, {run}" in said and MOVES in said
     until(lambda: helm.names("PyTorchJob", KUBEFLOW) == [])
     assert helm.one("TrainJob", TRAINER)["metadata"]["labels"]["trainlab.dev/run"] == run
     (replicated,) = helm.one("TrainingRuntime", TRAINER)["spec"]["template"]["spec"]["replicatedJobs"]

@@ -278,6 +278,43 @@ def test_who_may_not_make_one_is_told_before_the_job_is_made(
     assert done.returncode != 0 and words in done.stderr and "forbidden" in done.stderr
 
 
+TRAINJOB, JOBSET = "trainer.kubeflow.org/v1alpha1/TrainJob", "jobset.x-k8s.io/v1alpha2"
+BOTH = (*REAL_CLUSTER, TRAINJOB, JOBSET)
+SECOND = ("v1/Pod", TRAINJOB, "serving.kserve.io/v1beta1")
+
+
+@pytest.mark.parametrize(
+    ("served", "before", "asked", "kind"),
+    [
+        (REAL_CLUSTER, None, "auto", "PyTorchJob"),
+        (SECOND, None, "auto", "TrainJob"),
+        (BOTH, None, "auto", "TrainJob"),
+        ((*REAL_CLUSTER, TRAINJOB), None, "auto", "PyTorchJob"),
+        (BOTH, None, "pytorchjob", "PyTorchJob"),
+        (BOTH, {"api": "pytorchjob"}, "auto", "PyTorchJob"),
+        (BOTH, {}, "auto", "PyTorchJob"),
+        (BOTH, {"api": "pytorchjob"}, "trainjob", "TrainJob"),
+        (BOTH, {"api": "trainjob"}, "auto", "TrainJob"),
+        ((*REAL_CLUSTER, TRAINJOB), {"api": "trainjob"}, "auto", "TrainJob"),
+        (SECOND, {"api": "pytorchjob"}, "auto", "TrainJob"),
+        (REAL_CLUSTER, {"api": "trainjob"}, "auto", "PyTorchJob"),
+    ],
+    ids=[
+        *("only-pytorchjob", "only-trainjob", "new", "no-jobset", "asked", "upgrade", "upgrade-of-an-older-chart"),
+        *("asked-to-move", "moved", "moved-no-jobset", "pytorchjob-gone", "trainjob-gone"),
+    ],
+)
+def test_a_release_stays_the_kind_of_job_that_it_is_and_a_new_one_is_a_trainjob_where_one_can_run(
+    cluster: Lookups, served: tuple[str, ...], before: dict[str, str] | None, asked: str, kind: str
+) -> None:
+    if before is not None:
+        cluster.objects = [thing("ConfigMap", "demo", data={"run": "r", "job": "j", "trained.json": "{}"} | before)]
+    found = documents(cluster.template(LOCAL, OWN, f"site.trainingApi={asked}", served=served, upgrade=before is not None))
+    made = [each for each in found if each["kind"] in ("PyTorchJob", "TrainJob")]
+    (record,) = (each for each in found if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "demo")
+    assert [each["kind"] for each in made] == [kind] and record["data"]["api"] == kind.lower()
+
+
 def test_a_lease_that_runs_is_ended_although_the_upgrade_has_no_hours(cluster: Lookups) -> None:
     """The model of the revision before is served until then: whoever takes it down must not go."""
 

@@ -250,9 +250,31 @@ def test_rights_are_asked_for_under_the_users_own_name(case: Case) -> None:
     assert "workspace_users: [kube:ann lee]" in fix and fix.count("--user='kube:ann lee'`") == 2
 
 
-def test_rights_to_a_training_api_that_is_not_used_do_not_matter(case: Case) -> None:
-    case.cluster.objects[REVIEW] = all_but("trainjobs")
+@pytest.mark.parametrize(
+    ("before", "used", "other"),
+    [
+        (None, "trainjobs", "pytorchjobs"),
+        ({"api": "trainjob"}, "trainjobs", "pytorchjobs"),
+        ({"api": "pytorchjob"}, "pytorchjobs", "trainjobs"),
+        ({"run": "of an older chart"}, "pytorchjobs", "trainjobs"),
+    ],
+)
+def test_rights_to_a_training_api_that_is_not_used_do_not_matter(
+    case: Case, before: dict[str, str] | None, used: str, other: str
+) -> None:
+    """With `auto` a release stays the kind of job that it is; a new one is a TrainJob where JobSet is served, too."""
+    objects = case.cluster.objects
+    objects["/apis/trainer.kubeflow.org/v1alpha1"] = {"resources": [{"name": "trainjobs"}]}
+    objects["/apis/jobset.x-k8s.io/v1alpha2"] = {"resources": [{"name": "jobsets"}]}
+    if before is not None:
+        objects[f"{NS}/configmaps/survival"] = {"data": before}
+    objects[REVIEW] = all_but(other)
     assert case.states()["rights"].state == "ok"
+    objects[REVIEW] = all_but(used)
+    assert f"create {used}." in case.states()["rights"].what
+    if before is None:
+        del objects["/apis/jobset.x-k8s.io/v1alpha2"]
+        assert case.states()["rights"].state == "ok"
 
 
 ROUTES = break_("/apis/route.openshift.io/v1", {"resources": [{"name": "routes"}]})

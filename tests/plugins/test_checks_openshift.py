@@ -198,6 +198,7 @@ def test_each_is_skipped_on_a_cluster_that_has_none_of_it(cluster: Any) -> None:
     assert {title for title in OPENSHIFT if found[title].state != "skipped"} == set()
 
 
+TRAINJOBS = break_("/apis/trainer.kubeflow.org/v1alpha1", served("trainjobs"))
 NFD, OPERATOR, TAINTS, AI = "Node Feature Discovery", "GPU operator", "GPU taints", "OpenShift AI"
 FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
     (NFD, break_(NODES, {"items": [node("n1")]}), "error", "pci-10de"),
@@ -238,6 +239,21 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "site.trainingApi: auto makes a PyTorchJob, and trainingoperator of the DataScienceCluster is Removed",
     ),
     (
+        "training operator",
+        both(
+            TRAINJOBS, break_(f"{DSC}/datascienceclusters", platform(trainingoperator="Managed", trainer="Removed"))
+        ),
+        "error",
+        "makes a TrainJob, and trainer of the DataScienceCluster is Removed; its API is still there, but nobody runs the job: it "
+        "would wait forever; set site.trainingApi to pytorchjob",
+    ),
+    (
+        "training operator",
+        both(TRAINJOBS, break_(f"{DSC}/datascienceclusters", platform())),
+        "error",
+        "set platform_components.trainer.managementState to Managed",
+    ),
+    (
         "hardware profile",
         want(site__hardwareProfile__namespace=""),
         "error",
@@ -261,14 +277,14 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "never admitted",
     ),
     # what Red Hat's chart leaves: the product's default components, and the newest Kueue
-    (
-        "versions",
-        both(
-            break_(CSVS.format("openshift-kueue-operator"), csv("kueue-operator.v1.4.2")),
-            break_("/apis/kubeflow.org/v1", {"resources": []}),
-        ),
-        "error",
-        "never admitted",
+    *(
+        (
+            "versions",
+            both(break_(CSVS.format("openshift-kueue-operator"), csv("kueue-operator.v1.4.2")), *jobs),
+            "error",
+            "never admitted",
+        )
+        for jobs in ((TRAINJOBS,), (TRAINJOBS, break_("/apis/kubeflow.org/v1", served())))
     ),
     ("image registry", break_(REGISTRY, {"spec": {"managementState": "Removed"}}), "error", "is Removed"),
     (

@@ -20,6 +20,17 @@ nothing new: the same run, {{ .run }}. Its pods start once more, for site: they 
 {{- else -}}
 nothing new: the same run, {{ .run }}, and its pods as they are.
 {{- end -}}
+{{- if $before -}}{{- include "trainjob.changedKind" . -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Whether the job is of another kind than before; where it is not, that `auto` would now choose another. */}}
+{{- define "trainjob.changedKind" -}}
+{{- $kinds := dict "pytorchjob" "PyTorchJob" "trainjob" "TrainJob" -}}
+{{- if ne .apiBefore .api }}
+Its job is a {{ index $kinds .api }} from now on, and no {{ index $kinds .apiBefore }}.
+{{- else if and (eq .site.trainingApi "auto") (ne .newApi .api) }}
+Its job stays a {{ index $kinds .api }}; a new release would be a {{ index $kinds .newApi }}, as site.trainingApi={{ .newApi }} makes this one, of the same run.
 {{- end -}}
 {{- end -}}
 

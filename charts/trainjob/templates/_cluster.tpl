@@ -3,10 +3,28 @@ What depends on the cluster at hand. `helm template` has none: lookup returns no
 kinds, so `v1/Pod` in it tells a real cluster.
 */}}
 
-{{- define "trainjob.api" -}}
+{{- /* What `auto` makes of a new release: a TrainJob where it is served with the JobSet that its operator needs, as OpenShift AI lists
+no other kind from 3.3 on. An API stays when its operator is gone; who may install in one namespace sees no more of either. */}}
+{{- define "trainjob.newApi" -}}
 {{- $served := .Capabilities.APIVersions -}}
-{{- $v2 := and ($served.Has "trainer.kubeflow.org/v1alpha1/TrainJob") (not ($served.Has "kubeflow.org/v1/PyTorchJob")) -}}
-{{- eq .Values.site.trainingApi "auto" | ternary ($v2 | ternary "trainjob" "pytorchjob") .Values.site.trainingApi -}}
+{{- $v1 := $served.Has "kubeflow.org/v1/PyTorchJob" -}}
+{{- $v2 := $served.Has "trainer.kubeflow.org/v1alpha1/TrainJob" -}}
+{{- and $v2 (or ($served.Has "jobset.x-k8s.io/v1alpha2") (not $v1)) | ternary "trainjob" "pytorchjob" -}}
+{{- end -}}
+
+{{- /* What the revision before is, by its ConfigMap; one that does not say it was made when `auto` preferred a PyTorchJob. Empty without one. */}}
+{{- define "trainjob.apiBefore" -}}
+{{- with lookup "v1" "ConfigMap" .Release.Namespace .Release.Name -}}
+{{- dig "data" "api" "" . | default ($.Capabilities.APIVersions.Has "kubeflow.org/v1/PyTorchJob" | ternary "pytorchjob" "trainjob") -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* `auto` leaves a release what it is as long as that is served. plugin_utils/checks/training_api.py decides the same. */}}
+{{- define "trainjob.api" -}}
+{{- $served := dict "pytorchjob" (.Capabilities.APIVersions.Has "kubeflow.org/v1/PyTorchJob") "trainjob" (.Capabilities.APIVersions.Has "trainer.kubeflow.org/v1alpha1/TrainJob") -}}
+{{- $before := include "trainjob.apiBefore" . -}}
+{{- $auto := index $served $before | default false | ternary $before (include "trainjob.newApi" .) -}}
+{{- eq .Values.site.trainingApi "auto" | ternary $auto .Values.site.trainingApi -}}
 {{- end -}}
 
 {{- define "trainjob.checkApi" -}}

@@ -73,7 +73,7 @@ Ansible, which passes all keys, and a short values file name the same run. train
     "phase" $phase "preset" (not (empty (.Values.preset | default dict).phase)) "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
     "run" $run "trained" $trained
     "protocol" (index $defaults.protocol $phase.recipe)
-    "api" (include "trainjob.api" .)
+    "api" (include "trainjob.api" .) "apiBefore" (include "trainjob.apiBefore" .) "newApi" (include "trainjob.newApi" .)
     "platform" $platform
     "exposure" (include "trainjob.exposure" (dict "root" . "real" $real "platform" $platform))
     "volumes" (include "trainjob.volumes" . | fromJson).names

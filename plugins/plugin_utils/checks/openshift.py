@@ -6,12 +6,14 @@ import json
 
 import yaml
 
+from ..contradictions import MANAGED, REMOVED, TRAINS
 from ..gpu_inventory import NVIDIA_LABELS, judge_gpus
 from ..kube import Json
 from ..olm_plan import pair, releases, span
 from ..platform_ready import READY
 from .cluster_state import ClusterState, Finding, quantity, tolerates, tolerations
 from .resources import awaited, coming
+from .training_api import JOBSET, training_api
 
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
 DSC = "datasciencecluster.opendatahub.io"
@@ -140,21 +142,23 @@ def singletons(facts: ClusterState, group: str) -> list[Json] | None:
 
 
 def training_operator(facts: ClusterState) -> Finding:
-    """Somebody runs the PyTorchJob that the chart would make: OpenShift AI leaves its API where it removed the operator."""
-    found = singletons(facts, DSC)
-    if not found:
-        return Finding.skipped("no OpenShift AI, or no DataScienceCluster")
-    if _makes_trainjobs(facts):
-        return Finding.skipped("the release is a TrainJob")
-    state = (found[0]["spec"].get("components") or {}).get("trainingoperator") or {}
-    if state.get("managementState") == "Managed":
-        return Finding.ok("Managed")
+    """Somebody runs the job that the chart would make: OpenShift AI leaves the API where it removed the operator."""
+    found, wanted = singletons(facts, DSC), training_api(facts)
+    if not found or not wanted:
+        return Finding.skipped("no OpenShift AI, no DataScienceCluster, or no API of training jobs")
+    components = found[0]["spec"].get("components") or {}
+    state = {api: (components.get(name) or {}).get("managementState", REMOVED) for api, (_, name) in TRAINS.items()}
+    kind, component = TRAINS[wanted]
+    if state[wanted] == MANAGED:
+        return Finding.ok(f"{component} is Managed")
+    other = next((api for api in TRAINS if state[api] == MANAGED), "")
     return Finding(
         "error",
-        f"site.trainingApi: {facts.site['trainingApi']} makes a PyTorchJob, and trainingoperator of the DataScienceCluster is "
-        f"{state.get('managementState', 'Removed')}",
+        f"site.trainingApi: {facts.site['trainingApi']} makes a {kind}, and {component} of the DataScienceCluster is {state[wanted]}",
         "its API is still there, but nobody runs the job: it would wait forever",
-        "set site.trainingApi to trainjob; a run that is complete is not trained again",
+        f"set site.trainingApi to {other}; a run that is complete is not trained again"
+        if other
+        else f"set platform_components.{component}.managementState to Managed, then playbooks/platform.yml",
     )
 
 
@@ -238,7 +242,7 @@ def versions(facts: ClusterState) -> Finding:
         return Finding("warning", text, "Red Hat does not support this combination", fix)
     kueue = _installed(facts, "openshift-kueue-operator", "kueue-operator.")
     newest = releases()[release].get("newest_kueue_for_trainjobs")
-    if kueue and facts.site["queue"] and newest and pair(kueue) > pair(newest) and _makes_trainjobs(facts):
+    if kueue and facts.site["queue"] and newest and pair(kueue) > pair(newest) and training_api(facts) == "trainjob":
         return Finding(
             "error",
             f"Kueue {kueue} with the Trainer of OpenShift AI {release}, as Red Hat's own chart for OpenShift AI installs them",
@@ -251,17 +255,11 @@ def versions(facts: ClusterState) -> Finding:
     )
 
 
-def _makes_trainjobs(facts: ClusterState) -> bool:
-    """Tell whether the chart would make a TrainJob, as its trainjob.api decides."""
-    asked = facts.site["trainingApi"]
-    return bool(asked == "trainjob" or (asked == "auto" and not facts.api.serves("kubeflow.org/v1", "pytorchjobs")))
-
-
 def _lacks(facts: ClusterState, components: Json) -> list[str]:
     """Operators that a component needs and that do not serve their API."""
     state = {name: (each or {}).get("managementState") for name, each in components.items()}
     lacks = []
-    if state.get("trainer") == "Managed" and not facts.api.serves("jobset.x-k8s.io/v1alpha2", "jobsets"):
+    if state.get("trainer") == MANAGED and not facts.api.serves(*JOBSET):
         lacks.append("jobset")
     if state.get("kueue") == "Unmanaged":
         if not facts.api.serves("cert-manager.io/v1", "certificates"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import shlex
 
-from .. import jobs
 from ..kube import FORBIDDEN, ApiError
 from .cluster_state import ClusterState, Finding
+from .training_api import training_api
 
 PROJECTS = "project.openshift.io/v1"
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -111,7 +111,7 @@ def namespace_rights(facts: ClusterState) -> Finding:
 def wanted(facts: ClusterState) -> tuple[list[Right], list[Right]]:
     """Return the rights that these values need: to kinds of which ClusterRole admin knows, and to those of operators."""
     site = facts.site
-    core, operators = list[Right](NEEDED), list[Right](TRAINING.get(_training_api(facts), ()))
+    core, operators = list[Right](NEEDED), list[Right](TRAINING.get(training_api(facts), ()))
     if site["serving"]:
         operators += SERVING
     if site["serving"] and not site["serviceAccount"]:
@@ -154,14 +154,6 @@ def _grants(namespace: str, custom: list[str], who: str) -> list[str]:
         grants.append(f"{kubectl} role trainlab --verb=* --resource={','.join(custom)}")
         grants.append(f"{kubectl} rolebinding trainlab --role=trainlab {user}")
     return grants
-
-
-def _training_api(facts: ClusterState) -> str:
-    """Which training API the release will use, as the chart chooses; empty when none is served."""
-    asked = str(facts.site["trainingApi"])
-    if asked != "auto":
-        return asked
-    return next((name for name, kind in jobs.KINDS.items() if facts.api.serves(kind.group_version, kind.plural)), "")
 
 
 def secrets(facts: ClusterState) -> Finding:

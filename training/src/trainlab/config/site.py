@@ -124,7 +124,9 @@ class Site(SiteBlock):
     """Where a phase runs; none of it changes what is trained."""
 
     training_api: Literal["auto", "pytorchjob", "trainjob"] = Field(
-        "auto", description="auto uses TrainJob if the cluster serves it but no PyTorchJob, else PyTorchJob."
+        "auto",
+        description="With auto a release stays the kind of job that it is. A new one is a TrainJob where the cluster serves that and "
+        "JobSet, which its operator needs, or no PyTorchJob; else a PyTorchJob.",
     )
     platform: Literal["auto", "kubernetes", "openshift"] = Field(
         "auto",
