@@ -3,7 +3,7 @@
 The address, the CA and the token are in the environment where Trainer 2.2 or later has that gate on (pkg/runtime/framework/plugins/
 trainjobstatus of v2.3.0). transformers' KubeflowCallback speaks the same protocol, but only within its own Trainer, which training on
 images has not; it says 100 percent before the scores, and divides the time of a resumed process by all steps, so that too little is left.
-It adds itself where there is an address, `report_to: none` or not (training_args.py of 5.23), so it is switched off: with both, the
+It adds itself where there is an address, `report_to: none` or not (in transformers 5.23), so it is switched off: with both, the
 status changed between their numbers.
 """
 
