@@ -159,7 +159,7 @@ tests-check: lint-python binaries
 # All at once they starved the cluster's pods of processors and memory (2 cores, 24 GiB).
 test: lint binaries image ## one of each kind of every test, the embedded cluster included, then where the time went; CI runs this
 	@rm -f $(RESULTS)
-	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not tier" $(call REPORT,check)
+	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not tier and not rest" $(call REPORT,check)
 	-@$(MAKE) --no-print-directory --keep-going tests-api tests-e2e
 	@$(BIN)/python tests/summary.py $(RESULTS)
 
@@ -170,12 +170,17 @@ tests-api:
 	@exec nice -n 5 $(BIN)/pytest -n 2 $(SPREAD) -m "not tier" tests/api tests/fresh $(call REPORT,api)
 
 tests-e2e:
-	@exec $(BIN)/pytest -v -m "e2e and not tier" tests/e2e $(call REPORT,e2e)
+	@exec $(BIN)/pytest -v -m "e2e and not tier and not rest" tests/e2e $(call REPORT,e2e)
 
-# UNTIL=EPOCH begins no test after that second; each hour another file is the first.
+# UNTIL=EPOCH begins no test after that second; each hour another file is the first. Of test-rest those that compute are first.
 test-api: binaries venv-dev ## what `make test` leaves out of the tests on real API servers
 	@rm -f artifacts/rest.xml
 	@$(BIN)/pytest -n 2 $(SPREAD) -m "api and tier" tests/api $(call REPORT,rest) && { [ -n "$(UNTIL)" ] || $(BIN)/python tests/tiers.py passed $@; }
+
+test-rest: binaries image venv-dev ##+ what `make test` leaves out of the tests that start runs, playbooks or a cluster: others of a kind that it has
+	@rm -f artifacts/slow.xml artifacts/more.xml
+	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "rest and not e2e" $(call REPORT,slow)
+	@exec $(BIN)/pytest -v -m "e2e and rest" tests/e2e $(call REPORT,more)
 
 # npm checks the packages against the lock's hashes and runs none of their scripts; no page needs Node.
 ROOM = training/src/trainlab/room/static
@@ -263,6 +268,6 @@ faults: venv-dev binaries ##+ the faults of tests/faults.yaml, one after the oth
 	@PYTHONPATH=cluster:tests $(BIN)/python tests/faults.py $(CHOSEN)
 
 .PHONY: help help-all demo demo-alone room demo-down cluster ready venv venv-dev gen docs package golden lock binaries image lint lint-python lint-rest check
-.PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
+.PHONY: programs test-api test-rest bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
 .PHONY: test-older test-engines test-effect test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop
 .PHONY: room-static

@@ -59,7 +59,7 @@ def _ended_at(line: str, number: signal.Signals, port: str) -> None:
     [
         pytest.param("check", signal.SIGTERM, marks=pytest.mark.tier),
         pytest.param("base model", signal.SIGINT, marks=pytest.mark.tier),
-        ("train, score", signal.SIGTERM),
+        pytest.param("train, score", signal.SIGTERM, marks=pytest.mark.rest),
     ],
 )
 def test_nothing_runs_on_after_a_signal(port: str, line: str, number: signal.Signals) -> None:
@@ -93,6 +93,7 @@ def test_again_trains_nothing_and_takes_the_port_of_its_own_server(port: str) ->
     assert "training from step" not in said and "No cluster was used" in said
 
 
+@pytest.mark.rest
 def test_a_server_that_is_not_ready_ends_with_the_command(port: str) -> None:
     _ended_at("server on", signal.SIGINT, port)
 

@@ -10,7 +10,7 @@ import pytest
 from e2e import machine
 from e2e.commands import NAMESPACE, PHASE, WITH_PROGRAMS, kubectl, sh
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.tier, pytest.mark.timeout(3600)]
 PAGES = sorted((machine.REPO / "docs" / "learn" / "lessons").glob("*.md"))
 SPACE = "lesson"
 """A namespace of its own, next to what the demo serves."""
@@ -32,10 +32,7 @@ def pasted(lines: list[str], ok: bool = True) -> str:
     return sh("bash", "-e", "-c", "\n".join(lines), ok=ok, env=WITH_PROGRAMS, seconds=3000)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=[] if page.stem == "1-quick" else [pytest.mark.tier], id=page.stem) for page in PAGES],
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_lesson_is_done_when_its_page_was_followed(demo: str, page: Path) -> None:
     check = f". .venv/bin/activate\ntrainlab lesson {page.name[0]} --check"
     helm = block(page, "Run on the embedded cluster with Helm")

@@ -56,6 +56,7 @@ def _gone(found: Callable[[], list[str]]) -> None:
     until(lambda: not found(), GONE_SECONDS, found, 0.1)
 
 
+@pytest.mark.rest
 def test_up_interrupted_at_every_step() -> None:
     """One sentence, and all that was made so far is gone: script, programs, nodes, folder. The next one continues."""
     for step in STEPS:
@@ -85,6 +86,7 @@ def _kill_nodes() -> None:
             continue
 
 
+@pytest.mark.rest
 def test_images_killed_in_the_middle() -> None:
     """The image store's containerd ends with the command; the next one imports what is missing."""
     code, lines = _ended(signal.SIGKILL, 4, "images", "--force")
@@ -102,6 +104,7 @@ def _commands() -> list[str]:
     return [words for words in found if words.startswith(("containerd", "ctr", "unshare", "bash", "setpriv"))]
 
 
+@pytest.mark.rest
 def test_down_after_kill_and_two_ups_at_once() -> None:
     """What a killed `up` left is removed completely; of two, the second names the first, or finds the work done."""
     machine.cluster("down")
@@ -123,7 +126,10 @@ def test_down_after_kill_and_two_ups_at_once() -> None:
         assert second.stdout.endswith("changed=false\n")
 
 
-@pytest.mark.parametrize("limit", ["size=400k", "nr_inodes=24"], ids=["bytes", "inodes"])
+@pytest.mark.parametrize(
+    "limit",
+    [pytest.param("size=400k", id="bytes"), pytest.param("nr_inodes=24", id="inodes", marks=pytest.mark.rest)],
+)
 def test_a_full_disk(limit: str, tmp_path: Path) -> None:
     """A small file system of its own: one sentence with the remedy, and `down` works from there."""
     machine.cluster("down")

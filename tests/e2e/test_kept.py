@@ -128,6 +128,7 @@ def test_a_reboot_brings_it_back() -> None:
     assert "cannot be kept" in machine.cluster("up", "--nodes", "1", code=2)
 
 
+@pytest.mark.rest
 def test_a_stopped_one_is_kept_as_well() -> None:
     """`stop` ends it; refused and started as one that runs."""
     before = _identities()
@@ -138,6 +139,7 @@ def test_a_stopped_one_is_kept_as_well() -> None:
     assert _identities() == before
 
 
+@pytest.mark.rest
 def test_a_node_whose_first_process_is_killed_comes_back() -> None:
     """All its processes and mounts go with it."""
     before = _identities()

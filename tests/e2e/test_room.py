@@ -17,7 +17,7 @@ from ports import free_port
 from e2e import machine, phones
 
 REPO = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(1500)]
 
 
 class Room:
