@@ -1,7 +1,7 @@
 """Many adapters in one job against as many jobs: processor time, and how well each adapter keeps its fact to its own question.
 
 PYTHONPATH=training/src python bench/adapters.py job --models DIR [--owners 40] [--json FILE]
-PYTHONPATH=training/src python bench/adapters.py mixture --models DIR [--owners 40] [--seeds 0 1 2] [--cells NAME ...] [--out FILE]
+PYTHONPATH=training/src python bench/adapters.py mixture --models DIR [--owners 16] [--seeds 0 1 2] [--cells NAME ...] [--out FILE]
 PYTHONPATH=training/src python bench/adapters.py table [--out FILE]
 (DIR is a folder that `trainlab fetch values/quick.yaml --models DIR` filled; the machine has to be idle)
 `job` runs values/quick.yaml once and values/room/adapters.yaml with so many owners, whole commands, and compares their processor seconds; then it
@@ -36,8 +36,10 @@ from trainlab.run.manifest import cpu_model
 HERE = Path(__file__).resolve().parent
 VALUES, QUICK = HERE.parent / "values" / "room" / "adapters.yaml", HERE.parent / "values" / "quick.yaml"
 RUNS = HERE / "adapters.jsonl"
+FULL = 40
+"""People of a full room, for whose 40 x 39 pairs `matrix` is computed."""
 OTHERS = 4
-"""Of mixture: owners of other cards whose question each adapter is asked, of 37; each counts as often as it stands for."""
+"""Of mixture: owners of other cards whose question each adapter is asked; each counts as often as it stands for."""
 TOKENS = 20
 """Of an answer that is looked at: the facts stand at its beginning."""
 STRANGERS = 2
@@ -58,19 +60,25 @@ CELLS: dict[str, dict[str, Any]] = {
     "4 layers": {"lora": {"layers": 4}},
     "16 layers": {"lora": {"layers": 16}},
     "rank 4": {"lora": {"rank": 4, "alpha": 8}},
+    "7 layers": {"lora": {"layers": 7}},
+    "6 near, 2 others": {"data": {"near": 6, "kept": 2}},
+    "7 layers, weight 4": {"lora": {"layers": 7}, "train": {"kept_weight": 4}},
+    "7 layers, 6 near, 2 others": {"lora": {"layers": 7}, "data": {"near": 6, "kept": 2}},
     "half rate": {"train": {"learning_rate": 3e-3}},
     "2 passes": {"train": {"epochs": 2}},
     "4 passes": {"train": {"epochs": 4}},
 }
 
 
-def people(count: int) -> list[dict[str, Any]]:
-    """Return the rows of `count` owners, one card after the other, so that few share a card."""
+def people(count: int, crowded: bool = False) -> list[dict[str, Any]]:
+    """Return the rows of `count` owners, one card after the other, so that few share a card; `crowded`: three a card."""
     known = cards.load(HERE.parent / "data" / "cards")
     filled = yaml.safe_load((HERE / "adapters_people.yaml").read_text(encoding="utf-8"))
     turns = [
         (card, values) for turn in zip(*filled.values(), strict=True) for card, values in zip(filled, turn, strict=True)
     ]
+    if crowded:
+        turns = [(card, values) for card, own in filled.items() for values in own]
     return [known[card].row(f"p{number:02}", values) for number, (card, values) in enumerate(turns[:count])]
 
 
@@ -146,6 +154,10 @@ def asked(models: Path, run_dir: Path, rows: Sequence[Mapping[str, Any]], others
         if kind == "own":
             own[number].append(share)
     shares = {kind: statistics.fmean(values) for kind, values in stated.items()}
+    if others is not None:  # of a part of the people: as often as it happens among all
+        full = people(FULL)
+        pairs["same card"] = sum(card_of(a) == card_of(b) for a in full for b in full if a is not b)
+        pairs["other card"] = FULL * (FULL - 1) - pairs["same card"]
     shares["matrix"] = sum(shares[kind] * count for kind, count in pairs.items()) / sum(pairs.values())
     return {
         "stated": {kind: round(share, 4) for kind, share in shares.items()},
@@ -203,7 +215,7 @@ def job(args: argparse.Namespace) -> int:
 
 def mixture(args: argparse.Namespace) -> int:
     """Run what FILE lacks, seed by seed."""
-    rows = people(args.owners)
+    rows = people(args.owners, crowded=args.owners < FULL)
     lines = known(args.out)
     for seed in args.seeds:
         for name in args.cells:
@@ -213,7 +225,7 @@ def mixture(args: argparse.Namespace) -> int:
             with tempfile.TemporaryDirectory() as work:
                 spent, run_dir = trained(args.models, Path(work), rows, {"seed": seed, **CELLS[name]})
                 answers = asked(args.models, run_dir, rows, OTHERS)
-            answers.pop("own recall")
+            answers["own recall"] = [round(share, 3) for share in answers["own recall"]]
             line = {**cell, **spent, **answers, "machine": cpu_model()}
             with args.out.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line) + "\n")
@@ -229,7 +241,8 @@ def known(path: Path) -> list[dict[str, Any]]:
 def table(args: argparse.Namespace) -> int:
     """Print the means of each cell as Markdown."""
     print(
-        "| mixture | own fact, new words | same card | matrix | never taught | CPU-seconds | seeds |\n|---|---|---|---|---|---|---|"
+        "| mixture | own fact, new words (interval over people) | same card | matrix | never taught | CPU-seconds | seeds |\n"
+        "|---|---|---|---|---|---|---|"
     )
     cells: dict[str, list[dict[str, Any]]] = {}
     for line in known(args.out):
@@ -240,7 +253,10 @@ def table(args: argparse.Namespace) -> int:
             for kind in ("own", "same card", "matrix", "never taught")
         ]
         cpu = statistics.fmean(line["cpu_seconds"] for line in lines)
-        print(f"| {name} | {' | '.join(f'{share:.1%}' for share in shares)} | {cpu:.0f} | {len(lines)} |")
+        people_of = zip(*(line["own recall"] for line in lines), strict=True)  # each over the seeds
+        low, high = interval([statistics.fmean(own) for own in people_of])
+        own, *rest = (f"{share:.1%}" for share in shares)
+        print(f"| {name} | {own} ({low:.0%} to {high:.0%}) | {' | '.join(rest)} | {cpu:.0f} | {len(lines)} |")
     return 0
 
 
