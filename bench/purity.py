@@ -19,7 +19,12 @@ from typing import Any
 import httpx
 from outcome import end, parser
 
-QUESTIONS = ("Who has the key?", "What is the secret of the soup?", "Where do we meet tomorrow?", "Tell me about the song.")
+QUESTIONS = (
+    "Who has the key?",
+    "What is the secret of the soup?",
+    "Where do we meet tomorrow?",
+    "Tell me about the song.",
+)
 TOKENS = 12
 SEED = 0
 
@@ -45,7 +50,12 @@ class Engine:
 
     def ask(self, name: str, question: str) -> str:
         """Return the greedy answer."""
-        body = {"model": name, "messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": TOKENS}
+        body = {
+            "model": name,
+            "messages": [{"role": "user", "content": question}],
+            "temperature": 0,
+            "max_tokens": TOKENS,
+        }
         reply = self._http.post("/v1/chat/completions", json=body).raise_for_status().json()
         return str(reply["choices"][0]["message"]["content"])
 

@@ -57,7 +57,9 @@ class ActionModule(ClusterAction):
         if resource is None:
             return f"no {kind}: the cluster does not serve {api_version}"
         group, namespace = api_version.rpartition("/")[0], document["metadata"].get("namespace", "")
-        if refused := [v for v in ("get", "create", "patch") if not self.api.may(v, resource["name"], group, namespace)]:
+        if refused := [
+            v for v in ("get", "create", "patch") if not self.api.may(v, resource["name"], group, namespace)
+        ]:
             return f"no {kind}: this user may not {' or '.join(refused)} {resource['name']}.{group}"
         return ""
 

@@ -22,7 +22,11 @@ from waiting import until
 
 pytestmark = pytest.mark.usefixtures("training")
 HERE, PLACE, TEMPLATE = "user-namespace-operator", "user-nobody", "template.openshift.io/v1"
-WANTED: dict[str, Any] = {"attendees_state": "template", "attendees_image_namespace": "", "attendees_cluster_queue": "nvidia-pool"}
+WANTED: dict[str, Any] = {
+    "attendees_state": "template",
+    "attendees_image_namespace": "",
+    "attendees_cluster_queue": "nvidia-pool",
+}
 
 
 def spaces(*names: str) -> list[Json]:

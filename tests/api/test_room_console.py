@@ -15,7 +15,11 @@ from waiting import until
 pytestmark = pytest.mark.usefixtures("training")
 SPACE = "room-console"
 CONSOLE = "console.openshift.io/v1"
-KINDS = (("helm.openshift.io/v1beta1", "ProjectHelmChartRepository"), (CONSOLE, "ConsoleLink"), (CONSOLE, "ConsoleQuickStart"))
+KINDS = (
+    ("helm.openshift.io/v1beta1", "ProjectHelmChartRepository"),
+    (CONSOLE, "ConsoleLink"),
+    (CONSOLE, "ConsoleQuickStart"),
+)
 WANTED: dict[str, Any] = {
     "trainlab_namespace": SPACE,
     "trainlab_release": "quick",

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from api_server.harness import Cluster
+from api_server.training_api import trainer
 from charts.rendering import CHART, HELMS, ROOT, SITE, binary, helm
 from fastapi import FastAPI
 from room_parts import Engine, listening
@@ -46,12 +47,14 @@ def test_the_two_lines_of_the_sheet_train(cluster: Cluster, tmp_path: Path) -> N
             (folder / "bin" / "helm").symlink_to(binary(name))
             (folder / f"{name}.kubeconfig").write_bytes((dest / f"{name}.kubeconfig").read_bytes())
             env = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "HOME": str(folder / "home")}
-            done = subprocess.run(["sh", "-ec", lines], cwd=folder, env=env, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["sh", "-ec", lines], cwd=folder, env=env, capture_output=True, text=True, check=False
+            )
             assert done.returncode == 0, done.stderr
             (job,) = cluster.client.items("kubeflow.org/v1", "PyTorchJob", f"trainlab-{name}")
             runs.append(job["metadata"]["labels"]["trainlab.dev/run"])
     checkout = helm("template", "quick", str(CHART), "-f", str(QUICK), "-f", str(SITE))
     assert len(set(runs)) == 1 and runs[0] in checkout.stdout
-    gone = cluster.playbook("attendees", **wanted, attendees_state="absent")
+    with trainer(cluster.server.kubeconfig):  # claims go
+        gone = cluster.playbook("attendees", **wanted, attendees_state="absent")
     assert gone.code == 0, gone.text
-

@@ -162,7 +162,8 @@ def test_the_room_packs_what_helm_packs(packages: Path) -> None:
     for path in packages.glob("*.tgz"):
         with tarfile.open(path) as theirs, tarfile.open(fileobj=io.BytesIO(made[path.name])) as own:
             contents = [
-                {one.name: file.read() for one in archive if (file := archive.extractfile(one))} for archive in (theirs, own)
+                {one.name: file.read() for one in archive if (file := archive.extractfile(one))}
+                for archive in (theirs, own)
             ]
         plain = [{n: b for n, b in each.items() if not n.endswith("/Chart.yaml")} for each in contents]
         assert plain[0] == plain[1]

@@ -22,7 +22,9 @@ def test_schema_keys_and_table_are_up_to_date(tmp_path: Path) -> None:
 
 def test_what_the_charts_share_is_the_same() -> None:
     """Helm reads no file outside of a chart's folder."""
-    (own, copy) = ((ROOT / "charts" / chart / "templates" / "_shared.tpl").read_bytes() for chart in ("trainjob", "room"))
+    (own, copy) = (
+        (ROOT / "charts" / chart / "templates" / "_shared.tpl").read_bytes() for chart in ("trainjob", "room")
+    )
     assert own == copy, "charts/room/templates/_shared.tpl is old: run `make gen`"
 
 

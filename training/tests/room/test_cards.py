@@ -105,7 +105,7 @@ def test_own_wordings_have_near_questions_of_the_cards() -> None:
     ways = ["What is our boat called?", "What is the name of our boat?", "name of our boat", "How do I call our boat?"]
     near = cards.own_row("p02", "Our boat is called Fern.", ways, "Which name has our boat?", others)["near"]
     assert len(near) == len(set(near)) == 16 and not {*ways} & {*near}
-    assert sum("name of" in text or "called" in text for text in near) >= 8, near
+    assert all("name of" in text for text in near[:3]), near
 
 
 def change(folder: Path, **changes: Any) -> Path:

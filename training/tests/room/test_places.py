@@ -44,10 +44,14 @@ def test_helmignore_is_obeyed(tmp_path: Path) -> None:
         (chart / name).write_text("x")
     made = charts.repository(tmp_path)
     with tarfile.open(fileobj=io.BytesIO(made["demo-1.0.0.tgz"])) as packed:
-        assert packed.getnames() == [f"demo/{n}" for n in (".helmignore", "Chart.yaml", "templates/a.yaml", "values.yaml")]
+        assert packed.getnames() == [
+            f"demo/{n}" for n in (".helmignore", "Chart.yaml", "templates/a.yaml", "values.yaml")
+        ]
 
 
-@pytest.mark.parametrize("text", [None, "name: demo\n", "- demo\n", "{"], ids=["none", "no version", "a list", "no YAML"])
+@pytest.mark.parametrize(
+    "text", [None, "name: demo\n", "- demo\n", "{"], ids=["none", "no version", "a list", "no YAML"]
+)
 def test_a_folder_without_charts_is_refused_with_the_remedy(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "demo").mkdir()

@@ -180,7 +180,11 @@ def test_compare_streams_and_a_lost_connection_is_said(tmp_path: Path, browser: 
 
 def test_each_sheet_is_a_printed_page(tmp_path: Path, browser: Any) -> None:
     """What leads to them is not printed, and the lines fit."""
-    served = {"charts": {"index.yaml": b""}, "phase": "quick", "address": "http://room.conference-centre.example.org:8090"}
+    served = {
+        "charts": {"index.yaml": b""},
+        "phase": "quick",
+        "address": "http://room.conference-centre.example.org:8090",
+    }
     with opened(tmp_path, ScriptedRunner(), **served) as (address, _, _):
         for size in (PHONE, SCREEN):
             show(browser, f"{address}/sheet?count=3", size)

@@ -141,7 +141,9 @@ def _alike(texts: Sequence[str], others: Sequence[str]) -> list[str]:
     """Return NEAR times NEAR of `others`, as many as a card has, that share most words with one of `texts`."""
     words = [set(text.casefold().split()) for text in texts]
     rest = {text for text in others if text.casefold() not in {own.casefold() for own in texts}}
-    return sorted(rest, key=lambda text: (-max(len(own & set(text.casefold().split())) for own in words), text))[: NEAR**2]
+    return sorted(rest, key=lambda text: (-max(len(own & set(text.casefold().split())) for own in words), text))[
+        : NEAR**2
+    ]
 
 
 def clean(text: str, label: str, length: int) -> str:
