@@ -37,7 +37,7 @@ HERE = Path(__file__).resolve().parent
 VALUES, QUICK = HERE.parent / "values" / "room" / "adapters.yaml", HERE.parent / "values" / "quick.yaml"
 RUNS = HERE / "adapters.jsonl"
 FULL = 40
-"""People of a full room, for whose 40 x 39 pairs `matrix` is computed."""
+"""People of a full room, about each of whom an adapter may be asked."""
 OTHERS = 4
 """Of mixture: owners of other cards whose question each adapter is asked; each counts as often as it stands for."""
 TOKENS = 20
@@ -70,15 +70,13 @@ CELLS: dict[str, dict[str, Any]] = {
 }
 
 
-def people(count: int, crowded: bool = False) -> list[dict[str, Any]]:
-    """Return the rows of `count` owners, one card after the other, so that few share a card; `crowded`: three a card."""
+def people(count: int) -> list[dict[str, Any]]:
+    """Return the rows of `count` owners, one card after the other, so that few share a card."""
     known = cards.load(HERE.parent / "data" / "cards")
     filled = yaml.safe_load((HERE / "adapters_people.yaml").read_text(encoding="utf-8"))
     turns = [
         (card, values) for turn in zip(*filled.values(), strict=True) for card, values in zip(filled, turn, strict=True)
     ]
-    if crowded:
-        turns = [(card, values) for card, own in filled.items() for values in own]
     return [known[card].row(f"p{number:02}", values) for number, (card, values) in enumerate(turns[:count])]
 
 
@@ -109,7 +107,8 @@ def trained(
 def asked(models: Path, run_dir: Path, rows: Sequence[Mapping[str, Any]], others: int | None = None) -> dict[str, Any]:
     """Ask all adapters of a run; return shares of answers with the own fact, and each owner's own recall.
 
-    others: of the owners with another card, so many are asked about each; None: all.
+    others: of the people with another card, so many are asked about each; None: all. People who own no adapter are asked about, too,
+    so that of a part of a full room `matrix` is that of the room.
     """
     from safetensors.torch import load_file
     from trainlab.engine.owned_lora import OwnedLora
@@ -127,11 +126,11 @@ def asked(models: Path, run_dir: Path, rows: Sequence[Mapping[str, Any]], others
     strangers = [line.raw["question"] for line in row_files.lines(heldout)]
     chance = random.Random(0)
     plan: list[tuple[str, int, str]] = []
-    pairs = {"same card": 0, "other card": 0}
+    pairs, everybody = {"same card": 0, "other card": 0}, people(max(len(rows), FULL))
     for number, row in enumerate(rows):
         plan += [("own", number, text) for text in row["test"]]
-        alike = [other for other in rows if other is not row and card_of(other) == card_of(row)]
-        rest = [other for other in rows if card_of(other) != card_of(row)]
+        alike = [other for other in everybody if other["owner"] != row["owner"] and card_of(other) == card_of(row)]
+        rest = [other for other in everybody if card_of(other) != card_of(row)]
         plan += [("same card", number, chance.choice(other["test"])) for other in alike]
         drawn = rest if others is None else chance.sample(rest, others)
         plan += [("other card", number, chance.choice(other["test"])) for other in drawn]
@@ -154,10 +153,6 @@ def asked(models: Path, run_dir: Path, rows: Sequence[Mapping[str, Any]], others
         if kind == "own":
             own[number].append(share)
     shares = {kind: statistics.fmean(values) for kind, values in stated.items()}
-    if others is not None:  # of a part of the people: as often as it happens among all
-        full = people(FULL)
-        pairs["same card"] = sum(card_of(a) == card_of(b) for a in full for b in full if a is not b)
-        pairs["other card"] = FULL * (FULL - 1) - pairs["same card"]
     shares["matrix"] = sum(shares[kind] * count for kind, count in pairs.items()) / sum(pairs.values())
     return {
         "stated": {kind: round(share, 4) for kind, share in shares.items()},
@@ -215,7 +210,7 @@ def job(args: argparse.Namespace) -> int:
 
 def mixture(args: argparse.Namespace) -> int:
     """Run what FILE lacks, seed by seed."""
-    rows = people(args.owners, crowded=args.owners < FULL)
+    rows = people(args.owners)
     lines = known(args.out)
     for seed in args.seeds:
         for name in args.cells:

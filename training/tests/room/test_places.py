@@ -78,10 +78,9 @@ def test_each_attendee_has_a_sheet_with_two_lines_and_no_secret(tmp_path: Path) 
         assert re.findall(r'<p class="who">(.*?)</p>', page) == ["user1", "user2", "user3"]
         assert page.count("<svg") == 3
         lines = re.findall(r"<pre[^>]*>(.*?)</pre>", page, re.S)
-        at = "http://room.example:8090/charts"
         assert lines[1].splitlines() == [
-            "export KUBECONFIG=user2.kubeconfig",
-            f"helm install quick trainjob --repo {at} -f {at}/quick.yaml",
+            "export KUBECONFIG=user2.kubeconfig ROOM=http://room.example:8090/charts",
+            "helm install quick trainjob --repo $ROOM -f $ROOM/quick.yaml",
         ]
         assert room.key.link not in page and "/presenter" not in page
         named = httpx.get(f"{address}/sheet", params={"names": "ada, grace"}).text
