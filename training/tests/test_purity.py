@@ -93,4 +93,6 @@ def test_adapters_that_are_made_have_drawn_weights(tmp_path: Path, tiny_model: P
     purity.make(tmp_path, tiny_model, 2)
     first, second = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("a000", "a001"))
     assert first.keys() == second.keys() and all((first[key] != second[key]).any() for key in first)
-    assert re.fullmatch(r"\[.*\]", json.dumps(json.loads((tmp_path / "a000" / "adapter_config.json").read_text())["target_modules"]))
+    assert re.fullmatch(
+        r"\[.*\]", json.dumps(json.loads((tmp_path / "a000" / "adapter_config.json").read_text())["target_modules"])
+    )
