@@ -1,7 +1,7 @@
 """A place as a Template for user-namespace-operator: what it makes of the parameters is a place in which a user trains.
 
 Templates are processed by OpenShift's own API server, and that operator has no package: both are played here by a replacement of
-the two parameters, as operator/usernamespace.py of rhpds/user-namespace-operator 1.0.1 has them processed.
+the two parameters, as rhpds/user-namespace-operator 1.0.1 has them processed.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from trainlab.room.charts import repository
+from trainlab.room.helm_repository import repository
 
 from charts.packages import packaged, served
 from charts.rendering import (

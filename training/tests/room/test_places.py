@@ -13,7 +13,7 @@ import yaml
 from checkout import ROOT
 from room_parts import ScriptedRunner, opened, presenter
 from trainlab.errors import UserError
-from trainlab.room import charts
+from trainlab.room import helm_repository
 
 CHARTS = ROOT / "charts"
 PHASE = "quick"
@@ -22,12 +22,12 @@ PHASE = "quick"
 def served() -> dict[str, Any]:
     """Return what a room with charts is made with."""
     values = {f"{PHASE}.yaml": (ROOT / "values" / "quick.yaml").read_bytes()}
-    return {"charts": {**charts.repository(CHARTS), **values}, "phase": PHASE}
+    return {"charts": {**helm_repository.repository(CHARTS), **values}, "phase": PHASE}
 
 
 def test_the_index_has_the_digest_of_each_archive() -> None:
-    made = charts.repository(CHARTS)
-    assert made == charts.repository(CHARTS), "a restarted room serves the same"
+    made = helm_repository.repository(CHARTS)
+    assert made == helm_repository.repository(CHARTS), "a restarted room serves the same"
     index = yaml.safe_load(made["index.yaml"])
     assert set(index["entries"]) == {"room", "trainjob"} and len(made) == 3
     for (entry,) in index["entries"].values():
@@ -42,7 +42,7 @@ def test_helmignore_is_obeyed(tmp_path: Path) -> None:
     (chart / ".helmignore").write_text("# not these\n*~\nicon.svg\n")
     for name in ("icon.svg", "values.yaml", "values.yaml~", "templates/a.yaml"):
         (chart / name).write_text("x")
-    made = charts.repository(tmp_path)
+    made = helm_repository.repository(tmp_path)
     with tarfile.open(fileobj=io.BytesIO(made["demo-1.0.0.tgz"])) as packed:
         assert packed.getnames() == [
             f"demo/{n}" for n in (".helmignore", "Chart.yaml", "templates/a.yaml", "values.yaml")
@@ -57,7 +57,7 @@ def test_a_folder_without_charts_is_refused_with_the_remedy(tmp_path: Path, text
         (tmp_path / "demo").mkdir()
         (tmp_path / "demo" / "Chart.yaml").write_text(text)
     with pytest.raises(UserError, match=r"^--charts .*name a folder of Helm charts, such as charts$"):
-        charts.repository(tmp_path)
+        helm_repository.repository(tmp_path)
 
 
 def test_nothing_but_the_charts_can_be_read_and_nothing_written(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from trainlab.errors import UserError
-from trainlab.room import cards, charts, keys
+from trainlab.room import cards, helm_repository, keys
 from trainlab.room.interface import Runner, TakesHome
 from trainlab.room.rounds import Rounds
 
@@ -98,7 +98,7 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
         questions = prepared(phase, args.run_dir)
         if args.charts:
             name, values = phase.name, yaml.safe_dump({"phase": phase.model_dump(mode="json")}, allow_unicode=True)
-            served = {**charts.repository(args.charts), f"{name}.yaml": values.encode()}
+            served = {**helm_repository.repository(args.charts), f"{name}.yaml": values.encode()}
     return Room(
         key=keys.load(args.state, args.key_file),
         rounds=Rounds(args.state, cards.load(args.cards) if args.cards else {}, args.seats),

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from trainlab.room.cards import Refused
-from trainlab.room.charts import SUFFIX
+from trainlab.room.helm_repository import SUFFIX
 from trainlab.room.settings import Room
 from trainlab.room.view import address_of, page
 

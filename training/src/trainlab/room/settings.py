@@ -33,7 +33,7 @@ class Room:
 
     take_home: returns the file NAME (adapter.zip) of an owner's adapter of a run, None where there is none.
     told: presenter's cookie -> what the button said that was pressed in a browser without scripts.
-    charts: the files of charts.repository, and PHASE.yaml, what attendees install with them; empty serves none.
+    charts: the files of helm_repository.repository, and PHASE.yaml, what attendees install with them; empty serves none.
     """
 
     key: Key
