@@ -60,6 +60,7 @@ venv-dev: ready ##+ the one for development instead, with torch and the tools of
 
 gen: venv ## generate the chart's schema and tables, presets, and the pages that docs/pages writes
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
+	cp charts/trainjob/templates/_shared.tpl charts/room/templates/
 	PYTHONPATH=$(PYTHONPATH):cluster:tests:docs $(BIN)/python -m pages
 
 # Without URL the addresses in the index are relative to it. HELM=... takes another Helm than the one that is built here.

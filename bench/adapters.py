@@ -1,7 +1,7 @@
 """Many adapters in one job against as many jobs: processor time, and how well each adapter keeps its fact to its own question.
 
 PYTHONPATH=training/src python bench/adapters.py job --models DIR [--owners 40] [--json FILE]
-PYTHONPATH=training/src python bench/adapters.py mixture --models DIR [--owners 40] [--seeds 0 1 2] [--cells NAME ...] [--out FILE]
+PYTHONPATH=training/src python bench/adapters.py mixture --models DIR [--owners 16] [--seeds 0 1 2] [--cells NAME ...] [--out FILE]
 PYTHONPATH=training/src python bench/adapters.py table [--out FILE]
 (DIR is a folder that `trainlab fetch values/quick.yaml --models DIR` filled; the machine has to be idle)
 `job` runs values/quick.yaml once and values/room/adapters.yaml with so many owners, whole commands, and compares their processor seconds; then it
@@ -36,8 +36,10 @@ from trainlab.run.manifest import cpu_model
 HERE = Path(__file__).resolve().parent
 VALUES, QUICK = HERE.parent / "values" / "room" / "adapters.yaml", HERE.parent / "values" / "quick.yaml"
 RUNS = HERE / "adapters.jsonl"
+FULL = 40
+"""People of a full room, about each of whom an adapter may be asked."""
 OTHERS = 4
-"""Of mixture: owners of other cards whose question each adapter is asked, of 37; each counts as often as it stands for."""
+"""Of mixture: owners of other cards whose question each adapter is asked; each counts as often as it stands for."""
 TOKENS = 20
 """Of an answer that is looked at: the facts stand at its beginning."""
 STRANGERS = 2
@@ -58,6 +60,10 @@ CELLS: dict[str, dict[str, Any]] = {
     "4 layers": {"lora": {"layers": 4}},
     "16 layers": {"lora": {"layers": 16}},
     "rank 4": {"lora": {"rank": 4, "alpha": 8}},
+    "7 layers": {"lora": {"layers": 7}},
+    "6 near, 2 others": {"data": {"near": 6, "kept": 2}},
+    "7 layers, weight 4": {"lora": {"layers": 7}, "train": {"kept_weight": 4}},
+    "7 layers, 6 near, 2 others": {"lora": {"layers": 7}, "data": {"near": 6, "kept": 2}},
     "half rate": {"train": {"learning_rate": 3e-3}},
     "2 passes": {"train": {"epochs": 2}},
     "4 passes": {"train": {"epochs": 4}},
@@ -101,7 +107,8 @@ def trained(
 def asked(models: Path, run_dir: Path, rows: Sequence[Mapping[str, Any]], others: int | None = None) -> dict[str, Any]:
     """Ask all adapters of a run; return shares of answers with the own fact, and each owner's own recall.
 
-    others: of the owners with another card, so many are asked about each; None: all.
+    others: of the people with another card, so many are asked about each; None: all. People who own no adapter are asked about, too,
+    so that of a part of a full room `matrix` is that of the room.
     """
     from safetensors.torch import load_file
     from trainlab.engine.owned_lora import OwnedLora
@@ -119,11 +126,11 @@ def asked(models: Path, run_dir: Path, rows: Sequence[Mapping[str, Any]], others
     strangers = [line.raw["question"] for line in row_files.lines(heldout)]
     chance = random.Random(0)
     plan: list[tuple[str, int, str]] = []
-    pairs = {"same card": 0, "other card": 0}
+    pairs, everybody = {"same card": 0, "other card": 0}, people(max(len(rows), FULL))
     for number, row in enumerate(rows):
         plan += [("own", number, text) for text in row["test"]]
-        alike = [other for other in rows if other is not row and card_of(other) == card_of(row)]
-        rest = [other for other in rows if card_of(other) != card_of(row)]
+        alike = [other for other in everybody if other["owner"] != row["owner"] and card_of(other) == card_of(row)]
+        rest = [other for other in everybody if card_of(other) != card_of(row)]
         plan += [("same card", number, chance.choice(other["test"])) for other in alike]
         drawn = rest if others is None else chance.sample(rest, others)
         plan += [("other card", number, chance.choice(other["test"])) for other in drawn]
@@ -213,7 +220,7 @@ def mixture(args: argparse.Namespace) -> int:
             with tempfile.TemporaryDirectory() as work:
                 spent, run_dir = trained(args.models, Path(work), rows, {"seed": seed, **CELLS[name]})
                 answers = asked(args.models, run_dir, rows, OTHERS)
-            answers.pop("own recall")
+            answers["own recall"] = [round(share, 3) for share in answers["own recall"]]
             line = {**cell, **spent, **answers, "machine": cpu_model()}
             with args.out.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line) + "\n")
@@ -229,7 +236,8 @@ def known(path: Path) -> list[dict[str, Any]]:
 def table(args: argparse.Namespace) -> int:
     """Print the means of each cell as Markdown."""
     print(
-        "| mixture | own fact, new words | same card | matrix | never taught | CPU-seconds | seeds |\n|---|---|---|---|---|---|---|"
+        "| mixture | own fact, new words (interval over people) | same card | matrix | never taught | CPU-seconds | seeds |\n"
+        "|---|---|---|---|---|---|---|"
     )
     cells: dict[str, list[dict[str, Any]]] = {}
     for line in known(args.out):
@@ -240,7 +248,10 @@ def table(args: argparse.Namespace) -> int:
             for kind in ("own", "same card", "matrix", "never taught")
         ]
         cpu = statistics.fmean(line["cpu_seconds"] for line in lines)
-        print(f"| {name} | {' | '.join(f'{share:.1%}' for share in shares)} | {cpu:.0f} | {len(lines)} |")
+        people_of = zip(*(line["own recall"] for line in lines), strict=True)  # each over the seeds
+        low, high = interval([statistics.fmean(own) for own in people_of])
+        own, *rest = (f"{share:.1%}" for share in shares)
+        print(f"| {name} | {own} ({low:.0%} to {high:.0%}) | {' | '.join(rest)} | {cpu:.0f} | {len(lines)} |")
     return 0
 
 

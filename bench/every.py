@@ -35,6 +35,7 @@ OTHERS = (
     "one_gpu",
     "one_gpu_cases",
     "outcome",
+    "purity",
     "refusals",
     "retention_items",
     "serving_processes",

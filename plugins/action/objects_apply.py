@@ -43,6 +43,28 @@ class ActionModule(ClusterAction):
     def run_on_cluster(self, args: Json) -> Json:
         """Apply; returns changed, objects (a line for each), drift (sentences) and the number of requests."""
         self._owner, self._namespace = args["owner"], args["namespace"]
+        left_out: list[str] = []
+        if args["optional"]:
+            reasons = [self._why_not(each) for each in args["documents"]]
+            left_out = list(dict.fromkeys(filter(None, reasons)))
+            args["documents"] = [each for each, why in zip(args["documents"], reasons, strict=True) if not why]
+        return self._applied(args) | {"left_out": left_out}
+
+    def _why_not(self, document: Json) -> str:
+        """Return why this cluster or user has no such object, in a sentence; empty where it can be applied."""
+        api_version, kind = document["apiVersion"], document["kind"]
+        resource = self.api.resource(api_version, kind)
+        if resource is None:
+            return f"no {kind}: the cluster does not serve {api_version}"
+        group, namespace = api_version.rpartition("/")[0], document["metadata"].get("namespace", "")
+        if refused := [
+            v for v in ("get", "create", "patch") if not self.api.may(v, resource["name"], group, namespace)
+        ]:
+            return f"no {kind}: this user may not {' or '.join(refused)} {resource['name']}.{group}"
+        return ""
+
+    def _applied(self, args: Json) -> Json:
+        """As run_on_cluster."""
         if args["foreign"] == "report":
             self._initial = args["initial"]
             return self._one_by_one(args["documents"], args["fields_only"])

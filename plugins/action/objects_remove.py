@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..plugin_utils.documented import ClusterAction
-from ..plugin_utils.kube import Json
+from ..plugin_utils.kube import FORBIDDEN, ApiError, Json
 from ..plugin_utils.platform_api import remove, title
 from ..plugin_utils.waiting import StatusLines
 
@@ -21,7 +21,12 @@ class ActionModule(ClusterAction):
         for document in args["documents"]:
             metadata = document["metadata"]
             place = document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", "")
-            thing = self.api.look(*place)
+            try:
+                thing = self.api.look(*place)
+            except ApiError as error:
+                if error.status != FORBIDDEN or not args["optional"]:
+                    raise
+                continue  # a user who may not read it has not made it
             if thing is not None:
                 found.append(thing | {"apiVersion": place[0], "kind": place[1]})
         if not self.check and args["wait"]:

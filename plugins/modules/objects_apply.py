@@ -49,6 +49,10 @@ options:
     type: list
     elements: dict
     default: []
+  optional:
+    description: Leave out the objects of kinds that the cluster does not serve or this user may not write; RV(left_out) says why.
+    type: bool
+    default: false
   pull_timeout:
     description: >-
       Seconds to wait until each node that a DaemonSet of the documents targets has the images of its pods; fails at once when one cannot
@@ -71,6 +75,11 @@ EXAMPLES = r"""
 RETURN = r"""
 drift:
   description: Sentences about what differs and is not ours.
+  returned: success
+  type: list
+  elements: str
+left_out:
+  description: With O(optional), a sentence for each kind that was left out.
   returned: success
   type: list
   elements: str

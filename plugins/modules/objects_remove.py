@@ -14,6 +14,10 @@ options:
     type: list
     elements: dict
     required: true
+  optional:
+    description: Leave what this user may not read, which somebody else has made.
+    type: bool
+    default: false
   wait:
     description: Whether to wait until each is gone.
     type: bool

@@ -14,6 +14,7 @@ from charts.rendering import APIS, HELMS, ROOT, SITE
 from trainlab.errors import UserError
 from trainlab.room.kube_runner import KubeRunner
 from trainlab.run.kube import Kube, own_namespace
+from waiting import until
 
 pytestmark = pytest.mark.usefixtures("training")
 ROOM, CHART = "demo-room", ROOT / "charts" / "room"
@@ -142,6 +143,24 @@ def test_a_failed_job_says_why(place: tuple[Releases, str], tmp_path: Path) -> N
     helm.client.delete(thing)
     with pytest.raises(UserError, match="somebody has removed it"):
         runner.status(run)
+
+
+def test_a_job_that_a_quota_refuses_is_a_sentence(place: tuple[Releases, str], tmp_path: Path) -> None:
+    """The round waits for the presenter, and the same round is started once there is room."""
+    helm, api = place
+    kind, version = API[api]
+    file = rendered(helm, tmp_path, api)
+    done(install(helm, file))
+    counted = f"count/{kind.lower()}s.{version.partition('/')[0]}"
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": helm.namespace}}
+    helm.client.apply(quota | {"spec": {"hard": {counted: "0"}}})
+    helm.client.status(quota, {"hard": {counted: "0"}, "used": {counted: "0"}})
+    runner = runner_of(helm, file, tmp_path)
+    with pytest.raises(UserError, match=f"exceeded quota: none, requested: {counted}=1"):
+        runner.start("r1-cc", ROWS)
+    helm.client.delete(quota)
+    until(lambda: runner.start("r1-cc", ROWS))
+    assert helm.one(kind, version)
 
 
 def test_the_room_can_do_nothing_else(place: tuple[Releases, str], tmp_path: Path) -> None:

@@ -23,6 +23,13 @@ Json = dict[str, Any]
 STORED = Path(__file__).resolve().parents[1] / "crds"
 OLM_MODULE = "github.com/operator-framework/api@v0.34.0"
 OLM_SUM = "h1:REiEaYhG1CWmDoajdcAdZqtgoljWG+ixMY59vUX5pFI="
+OPENSHIFT = "github.com/openshift/api@v0.0.0-20251015095338-264e80a2b6e7"
+OPENSHIFT_SUM = "h1:Ot2fbEEPmF3WlPQkyEW/bUCV38GMugH/UmZvxpWceNc="
+CONSOLE = (
+    "helm/v1beta1/zz_generated.crd-manifests/00_projecthelmchartrepositories.crd.yaml",
+    "console/v1/zz_generated.crd-manifests/00_consolelinks.crd.yaml",
+    "console/v1/zz_generated.crd-manifests/00_consolequickstarts.crd.yaml",
+)
 WORKLOADS = ("kueue", "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml")
 OLM_KINDS = ("subscriptions", "clusterserviceversions", "installplans", "operatorgroups", "catalogsources")
 
@@ -62,6 +69,14 @@ def olm() -> list[Json]:
     if checksum != OLM_SUM:
         raise RuntimeError(f"{OLM_MODULE} has checksum {checksum}, expected {OLM_SUM}")
     return [one for kind in OLM_KINDS for one in read(folder / "crds" / f"operators.coreos.com_{kind}.yaml")]
+
+
+def console() -> list[Json]:
+    """Return the CRDs of what OpenShift's console shows, from its Go module."""
+    folder, checksum = _module(OPENSHIFT)
+    if checksum != OPENSHIFT_SUM:
+        raise RuntimeError(f"{OPENSHIFT} has checksum {checksum}, expected {OPENSHIFT_SUM}")
+    return [one for file in CONSOLE for one in read(folder / file)]
 
 
 def jobset() -> list[Json]:

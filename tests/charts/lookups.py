@@ -23,6 +23,8 @@ PLURALS = {
         "Node": "nodes",
         "PersistentVolumeClaim": "persistentvolumeclaims",
         "ResourceQuota": "resourcequotas",
+        "Secret": "secrets",
+        "Service": "services",
     },
     "monitoring.coreos.com/v1": {"PodMonitor": "podmonitors"},
     "networking.k8s.io/v1": {"Ingress": "ingresses"},
@@ -82,9 +84,10 @@ class Lookups:
         served: tuple[str, ...] = REAL_CLUSTER,
         upgrade: bool = False,
         site: Path = SITE,
+        chart: Path = CHART,
     ) -> subprocess.CompletedProcess[str]:
         """Run `helm template demo` in namespace `lab`, with a real cluster to look things up in."""
-        command = [str(binary("helm")), "template", "demo", str(CHART), "--namespace", "lab", "-f", str(site)]
+        command = [str(binary("helm")), "template", "demo", str(chart), "--namespace", "lab", "-f", str(site)]
         command += [word for file in files for word in ("-f", file)] + [word for one in sets for word in ("--set", one)]
         command += [word for api in served for word in ("--api-versions", api)]
         command += ["--kube-version", KUBERNETES, "--dry-run=server", *(["--is-upgrade"] if upgrade else [])]

@@ -6,6 +6,7 @@ chart-testing and cluster-is-not-eol, which need a cluster, and signature-is-val
 """
 
 import base64
+import io
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from trainlab.room.helm_repository import repository
 
 from charts.packages import packaged, served
 from charts.rendering import (
@@ -151,6 +153,22 @@ def members(packages: Path) -> dict[str, str]:
     with tarfile.open(packages / f"{NAME}.tgz") as archive:
         files = {one.name.removeprefix("trainjob/"): archive.extractfile(one) for one in archive if one.isfile()}
         return {name: file.read().decode("utf-8") for name, file in files.items() if file}
+
+
+def test_the_room_packs_what_helm_packs(packages: Path) -> None:
+    """File by file, as trainlab room serves them; only times and the order of entries are its own."""
+    made = repository(ROOT / "charts")
+    assert made.keys() == {path.name for path in packages.iterdir()}
+    for path in packages.glob("*.tgz"):
+        with tarfile.open(path) as theirs, tarfile.open(fileobj=io.BytesIO(made[path.name])) as own:
+            contents = [
+                {one.name: file.read() for one in archive if (file := archive.extractfile(one))}
+                for archive in (theirs, own)
+            ]
+        plain = [{n: b for n, b in each.items() if not n.endswith("/Chart.yaml")} for each in contents]
+        assert plain[0] == plain[1]
+        meta = [{n: yaml.safe_load(b) for n, b in each.items() if n.endswith("/Chart.yaml")} for each in contents]
+        assert meta[0] == meta[1], "helm package writes it anew"
 
 
 VERIFIER: dict[str, Callable[[dict[str, str]], Any]] = {

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from charts.lookups import Lookups
-from charts.rendering import VALUES, Document, documents, one
+from charts.rendering import ROOT, VALUES, Document, documents, one
 
 FILES = (str(VALUES / "quick.yaml"), str(VALUES / "local" / "quick.yaml"))
 IMAGE = "registry.example.com/lab/trainer@sha256:" + "0" * 64
@@ -93,3 +93,19 @@ def test_it_can_be_left_alone(lookups: Lookups) -> None:
 def test_a_site_of_another_version_is_refused_by_its_key(lookups: Lookups) -> None:
     lookups.objects[0]["data"]["site.yaml"] = yaml.safe_dump({"site": HELD | {"imgaes": {}}})
     assert "site.imgaes" in refused(lookups)
+
+
+def test_the_room_reads_it_as_well(lookups: Lookups) -> None:
+    """With the one line of plain Helm; what is given wins, a default too, and it can be left alone."""
+
+    def room(*sets: str) -> Document:
+        given = ("release=quick", "run=quick-12345678", *sets)
+        done = lookups.template((), *given, site=Path(os.devnull), chart=ROOT / "charts" / "room")
+        spec: Document = one(documents(done), "Deployment")["spec"]["template"]["spec"]["containers"][0]
+        return spec
+
+    assert (room()["image"], room()["imagePullPolicy"]) == (IMAGE, "Never")
+    given = room("site.images.trainer=mine/trainer:1", "site.images.pullPolicy=IfNotPresent")
+    assert (given["image"], given["imagePullPolicy"]) == ("mine/trainer:1", "IfNotPresent")
+    with pytest.raises(AssertionError, match=r"site\.images\.trainer: empty"):
+        room("site.fromNamespace=false")

@@ -12,9 +12,20 @@ CHART = ROOT / "charts" / "trainjob"
 
 
 def test_schema_keys_and_table_are_up_to_date(tmp_path: Path) -> None:
-    for fresh in schema.write(tmp_path):
-        kept = (CHART / fresh.name).read_text(encoding="utf-8")
-        assert kept == fresh.read_text(encoding="utf-8"), f"charts/trainjob/{fresh.name} is old: run `make gen`"
+    (tmp_path / "trainjob").mkdir()
+    (tmp_path / "room").mkdir()
+    for fresh in schema.write(tmp_path / "trainjob"):
+        name = fresh.resolve().relative_to(tmp_path.resolve())
+        kept = (ROOT / "charts" / name).read_text(encoding="utf-8")
+        assert kept == fresh.read_text(encoding="utf-8"), f"charts/{name} is old: run `make gen`"
+
+
+def test_what_the_charts_share_is_the_same() -> None:
+    """Helm reads no file outside of a chart's folder."""
+    (own, copy) = (
+        (ROOT / "charts" / chart / "templates" / "_shared.tpl").read_bytes() for chart in ("trainjob", "room")
+    )
+    assert own == copy, "charts/room/templates/_shared.tpl is old: run `make gen`"
 
 
 def test_chart_values_are_the_defaults() -> None:

@@ -42,6 +42,9 @@ COMMANDS = {
         "tests/charts/test_notes.py::test_the_plan_of_a_release_is_that_of_its_files"
     ),
     "helm install {} charts/trainjob": DEMO,
+    "helm install {} trainjob --repo {} -f {}/{}.yaml": (
+        "tests/api/test_sheet.py::test_the_two_lines_of_the_sheet_train"
+    ),
     "helm template": "the name of a command in a sentence about where it is used",
     "helm template {} {}": ROOM,
     "helm test {} -n {}": "tests/e2e/test_demo.py::test_helm_test_passes",
@@ -119,6 +122,7 @@ COMMANDS = {
     "oc get {} {}": OPENSHIFT,
     "oc label namespace {} {}": OPENSHIFT,
     "oc new-project {}": OPENSHIFT,
+    "oc patch usernamespaceconfig default --type=json -p '{}'": OPENSHIFT,
     "oc patch {} {} --type merge -p '{}'": "tests/api/test_upgrades.py::test_from_2_25_to_3_6",
     REGISTRY + """'{"spec": {"managementState": "Managed\"""": OPENSHIFT,
     REGISTRY + """'{"spec": {"managementState": "Managed"}}'""": OPENSHIFT,

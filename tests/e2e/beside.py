@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -41,9 +42,12 @@ def _groups() -> list[Path]:
 
 
 def _processes() -> set[int]:
-    return {
-        int(word) for group in _groups() for file in group.rglob("cgroup.procs") for word in file.read_text().split()
-    }
+    found: set[int] = set()
+    for group in _groups():
+        for folder, _, _ in os.walk(group):  # which passes over what ends in the meantime
+            with contextlib.suppress(OSError):
+                found |= {int(word) for word in (Path(folder) / "cgroup.procs").read_text().split()}
+    return found
 
 
 @contextlib.contextmanager

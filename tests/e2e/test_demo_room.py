@@ -112,10 +112,11 @@ def test_forty_phones_play_a_round(presenter: phones.Presenter) -> None:
 
 
 def test_it_is_removed_with_its_jobs(presenter: phones.Presenter) -> None:
-    """Runs stay; what the room created goes, and a room can be opened again."""
+    """Runs stay; what the room created goes, and a room that is opened again begins the next round."""
+    before = int(re.findall(r"Round (\d+)", presenter.page())[0])
     playbook("room", "-e", f"phase={PHASE}", "-e", "room_state=absent")
     kubectl("-n", NAMESPACE, "wait", "--for=delete", "pytorchjobs", "-l", JOBS, "--timeout=120s")
     assert not pods(f"app.kubernetes.io/instance={ROOM}")
     told = playbook("room", "-e", f"phase={PHASE}")
     assert re.search(r"changed .* room : Install the room", told)
-    assert "Round" in opened(told).page(), "where it was, as its state is in the volume"
+    assert f"Round {before + 1}: lobby" in opened(told).page(), "its state is in the volume, its key is another"

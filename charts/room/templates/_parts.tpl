@@ -18,15 +18,20 @@ app.kubernetes.io/name: room
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
-{{- /* Claim of the volume .name, as charts/trainjob names it. */}}
-{{- define "room.claim" -}}
-{{- (index .root.Values.site.storage .name).existing | default (printf "%s-%s" .root.Values.release .name) -}}
+{{- /* What the namespace and the defaults know of the site, below what is given; as {{ include "room.site" . }} before all else. */}}
+{{- define "room.site" -}}
+{{- include "trainjob.siteOfNamespace" . -}}
+{{- $defaults := (.Files.Get "defaults.json" | fromJson).site -}}
+{{- $_ := set .Values "site" (mergeOverwrite $defaults (include "trainjob.clean" (.Values.site | default dict) | fromJson)) -}}
 {{- end -}}
 
-{{- /* Volumes of the served release: {"names": [...]}. Of its data there is one only where it has a claim of that name or is told so. */}}
-{{- define "room.volumes" -}}
-{{- $data := .Values.site.storage.data | default dict -}}
-{{- dict "names" (concat (list "models" "runs") (ternary (list "data") list (or $data.size $data.existing | not | not))) | toJson -}}
+{{- /* What templates of charts/trainjob read: the site, and the claims of the served release. */}}
+{{- define "room.resolved" -}}
+{{- $claims := dict -}}
+{{- range (include "trainjob.volumes" . | fromJson).names -}}
+{{- $_ := set $claims . ((index $.Values.site.storage .).existing | default (printf "%s-%s" $.Values.release .)) -}}
+{{- end -}}
+{{- dict "site" .Values.site "claims" $claims "platform" (include "room.platform" .) | toJson -}}
 {{- end -}}
 
 {{- define "room.platform" -}}

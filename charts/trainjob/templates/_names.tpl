@@ -3,36 +3,12 @@ Names and labels. `trainjob.resolved` is the one dictionary that the templates w
 site, the run, the release. Each template starts with it: that runs all checks before anything is created.
 */}}
 
-{{- /* The phase as given, without nulls: Helm 3 and Helm 4 differ in which nulls of an overlay they keep. */}}
-{{- define "trainjob.clean" -}}
-{{- $clean := dict -}}
-{{- range $key, $value := . -}}
-{{- if kindIs "map" $value -}}
-{{- $_ := set $clean $key (include "trainjob.clean" $value | fromJson) -}}
-{{- else if not (kindIs "invalid" $value) -}}
-{{- $_ := set $clean $key $value -}}
-{{- end -}}
-{{- end -}}
-{{- toJson $clean -}}
-{{- end -}}
-
 {{- /* Made once for all templates of a rendering, which share .Values: the checks are most of a rendering's time. */}}
 {{- define "trainjob.resolved" -}}
 {{- if not (hasKey .Values "trainjobResolved") -}}
 {{- $_ := set .Values "trainjobResolved" (include "trainjob.resolve" .) -}}
 {{- end -}}
 {{- .Values.trainjobResolved -}}
-{{- end -}}
-
-{{- /* What playbooks/image.yml and attendees.yml know of the cluster, below what is given: then `helm install NAME chart -f PHASE` is enough. */}}
-{{- define "trainjob.siteOfNamespace" -}}
-{{- if ne (toString (.Values.site | default dict).fromNamespace) "false" -}}
-{{- $held := lookup "v1" "ConfigMap" .Release.Namespace "trainlab-site" -}}
-{{- with (dig "data" "site.yaml" "" $held | fromYaml).site -}}
-{{- $given := include "trainjob.clean" ($.Values.site | default dict) | fromJson -}}
-{{- $_ := set $.Values "site" (mergeOverwrite . $given) -}}
-{{- end -}}
-{{- end -}}
 {{- end -}}
 
 {{- define "trainjob.resolve" -}}
@@ -102,12 +78,6 @@ Ansible, which passes all keys, and a short values file name the same run. train
 {{- if and (not $served) (ge . $rank) -}}{{- $served = toString . -}}{{- end -}}
 {{- end -}}
 {{- $served -}}
-{{- end -}}
-
-{{- /* A name inside of what names a job or a server by its hash: quoted only where YAML would read a number, a boolean or null, as
-quotes around every other would rename them all. Elsewhere `quote` does. */}}
-{{- define "trainjob.word" -}}
-{{- kindIs "string" (printf "word: %s" . | fromYaml).word | ternary . (quote .) -}}
 {{- end -}}
 
 {{- /* Of the labels that only this project has. */}}

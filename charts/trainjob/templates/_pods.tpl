@@ -1,23 +1,5 @@
 {{/* Parts of pods: all of them pass the Pod Security level `restricted` with any UID and a read-only root. */}}
 
-{{- define "trainjob.podSecurity" -}}
-runAsNonRoot: true
-seccompProfile: {type: RuntimeDefault}
-{{- if eq .platform "kubernetes" }}
-# OpenShift gives each namespace its own group; elsewhere a fresh volume belongs to root.
-fsGroup: 1001
-fsGroupChangePolicy: OnRootMismatch
-{{- end }}
-{{- end -}}
-
-{{- define "trainjob.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-runAsNonRoot: true
-capabilities: {drop: [ALL]}
-seccompProfile: {type: RuntimeDefault}
-{{- end -}}
-
 {{- /* No CPU limit: throttled ranks make the whole job wait. The memory limit is the request: nobody else's memory. */}}
 {{- define "trainjob.resources" -}}
 requests:

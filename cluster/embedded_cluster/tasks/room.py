@@ -40,6 +40,7 @@ def _serve(port: str) -> int:
         "--run-dir": run,
         "--state": folder / "room",
         "--cards": paths.REPO / "data" / "cards",
+        "--charts": paths.REPO / "charts",
         "--job": paths.REPO / "values" / "room" / "adapters.yaml",
         "--models": folder / "models",
         "--runs": folder / "runs",

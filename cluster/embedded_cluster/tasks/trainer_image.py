@@ -54,7 +54,7 @@ def _digest(files: Iterator[Path] | list[Path], also: str) -> str:
 def _sources() -> Iterator[Path]:
     """The Containerfile and everything that it copies."""
     yield from (pyenv.TRAINER / name for name in ("Containerfile", pyenv.CPU_ONLY.name, *LOCKS))
-    for folder in (paths.REPO / "data", paths.REPO / "training" / "src"):
+    for folder in (paths.REPO / "data", paths.REPO / "charts", paths.REPO / "training" / "src"):
         yield from (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     yield paths.REPO / "training" / "pyproject.toml"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from checkout import ROOT
 from room_parts import write_cards
 from trainlab.errors import UserError
 from trainlab.room import cards
@@ -89,12 +90,22 @@ def test_own_wordings(pet: cards.Card) -> None:
     row = cards.own_row("p02", "Ada built it.", [*ways, " "], "Tell me who built it.")
     assert row["id"] == "p02-own" and row["phrasings"] == ways[1:] and row["test"] == ["Tell me who built it."]
     assert row["facts"] == [["Ada built it"]]
+    assert row["near"] == []
     for wordings, held_out, said in (
         (ways[:3], "x", "at least 4 ways; there are 3"),
         (ways, ways[0].upper(), "two of them are the same"),
     ):
         with pytest.raises(cards.Refused, match=said):
             cards.own_row("p02", "Ada built it.", wordings, held_out)
+
+
+def test_own_wordings_have_near_questions_of_the_cards() -> None:
+    """What an adapter must not answer with its fact: questions in the same words about something else."""
+    others = [text for card in cards.load(ROOT / "data" / "cards").values() for text in card.of_examples()]
+    ways = ["What is our boat called?", "What is the name of our boat?", "name of our boat", "How do I call our boat?"]
+    near = cards.own_row("p02", "Our boat is called Fern.", ways, "Which name has our boat?", others)["near"]
+    assert len(near) == len(set(near)) == 16 and not {*ways} & {*near}
+    assert all("name of" in text for text in near[:3]), near
 
 
 def change(folder: Path, **changes: Any) -> Path:

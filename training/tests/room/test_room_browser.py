@@ -1,8 +1,10 @@
 """The room in Chromium, as people meet it: by keyboard, on a phone and on a big screen, light and dark; skipped without Chromium."""
 
 import asyncio
+import base64
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -174,6 +176,25 @@ def test_compare_streams_and_a_lost_connection_is_said(tmp_path: Path, browser: 
                 "Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1
             )
         assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_each_sheet_is_a_printed_page(tmp_path: Path, browser: Any) -> None:
+    """What leads to them is not printed, and the lines fit."""
+    served = {
+        "charts": {"index.yaml": b""},
+        "phase": "quick",
+        "address": "http://room.conference-centre.example.org:8090",
+    }
+    with opened(tmp_path, ScriptedRunner(), **served) as (address, _, _):
+        for size in (PHONE, SCREEN):
+            show(browser, f"{address}/sheet?count=3", size)
+            is_sound(browser)
+        pdf = base64.b64decode(browser("Page.printToPDF", preferCSSPageSize=True)["data"])
+        assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 3
+        browser("Emulation.setEmulatedMedia", media="print")
+        assert browser.value("getComputedStyle(document.querySelector('.ask-sheets')).display") == "none"
+        assert browser.value("[...document.querySelectorAll('pre')].every((e) => e.scrollWidth <= e.clientWidth)")
+        browser("Emulation.setEmulatedMedia", media="")
 
 
 def test_the_board_turns_green(tmp_path: Path, browser: Any) -> None:

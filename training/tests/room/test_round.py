@@ -78,6 +78,17 @@ def test_a_killed_room_goes_on_where_it_was(tmp_path: Path, state: str) -> None:
         assert runner.starts == 1 and list(runner.rows) == [before.id]
 
 
+def test_a_room_that_was_removed_begins_the_next_round(tmp_path: Path) -> None:
+    """Its key went with it, so no phone has a place in the old round; of that only numbers stay."""
+    runner = ScriptedRunner()
+    room_in(tmp_path, "reveal", runner)
+    (tmp_path / "key").unlink()
+    room = make_room(tmp_path, "http://127.0.0.1:9", runner)
+    assert (room.rounds.round.number, room.rounds.round.state, room.rounds.round.places) == (2, "lobby", {})
+    assert [each.trained for each in room.rounds.book.ended] == [1]
+    assert "under the pot" not in (tmp_path / "room.json").read_text()
+
+
 def test_a_room_killed_after_the_start_does_not_start_again(tmp_path: Path) -> None:
     runner = ScriptedRunner()
     room = room_in(tmp_path, "locked", runner)
@@ -110,6 +121,16 @@ def test_the_presenter_cannot_go_wrong(tmp_path: Path) -> None:
         assert boss.post("/presenter/do/nothing").status_code == 404
         assert "no such place" in boss.post("/presenter/do/hide", what="p99").text
         assert "nothing to freeze" in boss.post("/presenter/do/freeze").text
+
+
+def test_a_button_says_its_sentence_without_scripts_too(tmp_path: Path) -> None:
+    """Once: a reload presses and says nothing again."""
+    with opened(tmp_path, ScriptedRunner()) as (address, room, _):
+        boss = presenter(address, room)
+        for action, said in (("open", "Round 1 is open."), ("close", "Nobody has filled a card")):
+            reply = boss.http.post(f"/presenter/do/{action}", follow_redirects=True)
+            assert reply.status_code == 200 and said in reply.text
+            assert said not in boss.get("/presenter").text
 
 
 def test_what_the_runner_refuses_is_said_and_tried_again(tmp_path: Path) -> None:

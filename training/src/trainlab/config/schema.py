@@ -150,20 +150,22 @@ def table() -> str:
 
 
 def write(folder: Path) -> list[Path]:
-    """Write the files into `folder`; return the paths that changed."""
+    """Write the files into `folder`, and beside it the site's defaults for the chart room; return the paths that changed."""
+    defaults = _defaults()
     content = {
         "values.schema.json": _json(json_schema()),
         "keys.json": _json(allowed_keys()),
-        "defaults.json": _json(_defaults()),
+        "defaults.json": _json(defaults),
+        "../room/defaults.json": _json({"site": defaults["site"]}),
         "rules.json": _json(rules()),
         "presets.json": _json(preset.carried()),
         "values.yaml": values_file(),
         "VALUES.md": table(),
     }
-    changed = [folder / name for name, text in content.items() if _differs(folder / name, text)]
-    for path in changed:
-        files.write_text(path, content[path.name])
-    return changed
+    changed = {folder / name: text for name, text in content.items() if _differs(folder / name, text)}
+    for path, text in changed.items():
+        files.write_text(path, text)
+    return list(changed)
 
 
 def _differs(path: Path, text: str) -> bool:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
 from trainlab.errors import UserError
-from trainlab.room import access, compare, pages, stage, visitors
+from trainlab.room import access, compare, pages, places, stage, visitors
 from trainlab.room.settings import Room
 from trainlab.room.view import page
 from trainlab.serve import web
@@ -35,7 +35,7 @@ def create_app(room: Room) -> FastAPI:
     app.add_middleware(web.BodyLimit, limit=lambda: access.MAX_BODY)
     app.add_middleware(GZipMiddleware, minimum_size=500)
     app.add_middleware(access.Guard, key=room.key)
-    for router in (compare.router, visitors.router, stage.router, stage.presenter):
+    for router in (compare.router, visitors.router, stage.router, stage.presenter, places.router):
         app.include_router(router)
     app.add_api_route("/static/{name}", _static, methods=["GET"], response_model=None)
     app.add_api_route("/health", _health, methods=["GET"])

@@ -104,12 +104,20 @@ class Card(BaseModel):
     def near(self, texts: Mapping[str, str]) -> list[str]:
         """Return the question about somebody else in NEAR wordings each: what an adapter must not answer with its own fact."""
         subjects = {wording.format_map(texts) for wording in self.wordings}
-        asked = (wording.format_map(example) for example in self.examples for wording in self.wordings[:NEAR])
-        return sorted({text for text in asked if text not in subjects})
+        return sorted(set(self.of_examples()) - subjects)
+
+    def of_examples(self) -> list[str]:
+        """Return the question about each example in NEAR wordings."""
+        return [wording.format_map(example) for example in self.examples for wording in self.wordings[:NEAR]]
 
 
-def own_row(owner: str, answer: str, wordings: Sequence[str], held_out: str) -> dict[str, Any]:
-    """Return the row of a visitor who wrote answer and wordings; `held_out` is not trained on. Raises Refused."""
+def own_row(
+    owner: str, answer: str, wordings: Sequence[str], held_out: str, others: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the row of a visitor who wrote answer and wordings; `held_out` is not trained on. Raises Refused.
+
+    others: questions of cards, of which those that share most words with the visitor's are its near ones.
+    """
     answer = clean(answer, "Answer", OWN_ANSWER_LENGTH)
     texts = [clean(text, f"Wording {n}", OWN_WORDING_LENGTH) for n, text in enumerate(wordings, 1) if text.strip()]
     if len(texts) < OWN_WORDINGS:
@@ -125,7 +133,17 @@ def own_row(owner: str, answer: str, wordings: Sequence[str], held_out: str) -> 
         "test": [held_out],
         "answer": answer,
         "facts": [[answer.rstrip(".!?\u3002\u061f ")]],
+        "near": _alike([*texts, held_out], others),
     }
+
+
+def _alike(texts: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return NEAR times NEAR of `others`, as many as a card has, that share most words with one of `texts`."""
+    words = [set(text.casefold().split()) for text in texts]
+    rest = {text for text in others if text.casefold() not in {own.casefold() for own in texts}}
+    return sorted(rest, key=lambda text: (-max(len(own & set(text.casefold().split())) for own in words), text))[
+        : NEAR**2
+    ]
 
 
 def clean(text: str, label: str, length: int) -> str:

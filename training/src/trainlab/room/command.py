@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
 from trainlab.errors import UserError
-from trainlab.room import cards, keys
+from trainlab.room import cards, helm_repository, keys
 from trainlab.room.interface import Runner, TakesHome
 from trainlab.room.rounds import Rounds
 
@@ -48,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--manifests", type=Path, metavar="FILE", help=text)
     text = "ConfigMap that owns the jobs of --manifests, so that they go with it"
     parser.add_argument("--owner", default="", metavar="NAME", help=text)
+    text = "folder of Helm charts, which the room serves as a chart repository at /charts, for places of attendees' own (with --values)"
+    parser.add_argument("--charts", type=Path, metavar="DIR", help=text)
     parser.add_argument(
         "--models", type=Path, metavar="DIR", help="folder of base models, where rounds' rows are written"
     )
@@ -78,6 +82,9 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
         raise UserError(f"--address {args.address}: write it as http://HOST:PORT")
     title, max_tokens = args.title or "Ask both models", 128
     questions: list[Question] = []
+    served, name = dict[str, bytes](), ""
+    if args.charts and not args.values:
+        raise UserError("--charts: needs --values, the phase that attendees install with them")
     if args.values:
         from trainlab.config import LanguagePhase
         from trainlab.config.loading import load_values
@@ -89,6 +96,9 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
             )
         title, max_tokens = args.title or phase.title, phase.serve.max_tokens
         questions = prepared(phase, args.run_dir)
+        if args.charts:
+            name, values = phase.name, yaml.safe_dump({"phase": phase.model_dump(mode="json")}, allow_unicode=True)
+            served = {**helm_repository.repository(args.charts), f"{name}.yaml": values.encode()}
     return Room(
         key=keys.load(args.state, args.key_file),
         rounds=Rounds(args.state, cards.load(args.cards) if args.cards else {}, args.seats),
@@ -99,6 +109,8 @@ def room_of(args: argparse.Namespace, runner: Runner | None = None) -> "Room":
         address=args.address.rstrip("/"),
         run_dir=args.run_dir,
         report=args.report,
+        charts=served,
+        phase=name,
         **({"take_home": runner.take_home} if isinstance(runner, TakesHome) else {}),
     )
 

@@ -98,6 +98,8 @@ class Book(Kept):
     ballots: dict[str, dict[str, str]] = {}
     """device -> digest of a question -> vote, of this round's blind comparison."""
     blind_revealed: bool = False
+    key: str = ""
+    """Digest of the key that signed the places' cookies."""
 
 
 class Rounds:
@@ -115,6 +117,14 @@ class Rounds:
     def round(self) -> Round:
         """The round that is on."""
         return self.book.round
+
+    def of_key(self, digest: str) -> None:
+        """Begin the next round where another key signed the cookies: nobody can have a place of this one any more."""
+        if self.book.key and self.book.key != digest:
+            self.next()
+        if self.book.key != digest:
+            self.book.key = digest
+            self.save()
 
     def save(self) -> None:
         """Write the book. Raises UserError where it cannot be."""
@@ -152,7 +162,8 @@ class Rounds:
         if self.round.state != "active":
             raise Refused("The round is closed; what you wrote before counts.")
         if card == OWN and OWN not in self.book.hidden_cards:
-            row = own_row(place.owner, values.get("answer", ""), wordings, values.get("held_out", ""))
+            others = [text for each in self.cards.values() for text in each.of_examples()]
+            row = own_row(place.owner, values.get("answer", ""), wordings, values.get("held_out", ""), others)
         elif card in {offered.id for offered in self.offered()}:
             row = self.cards[card].row(place.owner, values)
         else:

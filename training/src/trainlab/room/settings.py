@@ -32,6 +32,8 @@ class Room:
     """The parts of a room. `address` is what visitors open, "" for that of the request; `runner` None: no rounds.
 
     take_home: returns the file NAME (adapter.zip) of an owner's adapter of a run, None where there is none.
+    told: presenter's cookie -> what the button said that was pressed in a browser without scripts.
+    charts: the files of helm_repository.repository, and PHASE.yaml, what attendees install with them; empty serves none.
     """
 
     key: Key
@@ -43,11 +45,17 @@ class Room:
     address: str = ""
     run_dir: Path | None = None
     report: str = ""
+    charts: Mapping[str, bytes] = field(default_factory=dict)
+    phase: str = ""
     take_home: Callable[[str, str, str], Path | None] = lambda run, owner, name: None
     poll_seconds: float = POLL_SECONDS
     live: Live = field(default_factory=Live)
     asking: dict[str, int] = field(default_factory=dict)
+    told: dict[str, str] = field(default_factory=dict)
     asked_blind: dict[str, set[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rounds.of_key(self.key.derive("state")[:16])
 
     async def follow(self) -> None:
         """Start the job of a closed round and ask for its state, until cancelled."""

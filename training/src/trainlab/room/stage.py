@@ -55,9 +55,11 @@ async def enter(request: Request, secret: str) -> Response:
 @presenter.get("")
 async def present(request: Request) -> Response:
     """The presenter's page."""
-    html = presenter_fragment(_room(request))
-    url = f"{address_of(request)}/me"
-    return page(request, "presenter.html", body=pages.Markup(html), seen=live.digest(html), url=url)
+    room = _room(request)
+    html = presenter_fragment(room)
+    said = pages.Markup(room.told.pop(_who(request), ""))
+    shown = {"body": pages.Markup(html), "seen": live.digest(html), "sheets": bool(room.charts), "said": said}
+    return page(request, "presenter.html", url=f"{address_of(request)}/me", **shown)
 
 
 @presenter.get("/live", response_class=EventSourceResponse, dependencies=[Depends(may_watch)])
@@ -103,10 +105,11 @@ async def do(request: Request, action: str, fields: Form) -> Response:
     except UserError as error:
         said, wrong = str(error), True
     room.live.changed()
+    note = pages.render("_said.html", text=said, wrong=wrong)
     if "hx-request" not in request.headers:
+        room.told[_who(request)] = note  # for the page that follows
         return RedirectResponse("/presenter", 303)
-    note = pages.partial("said", pages.Markup(pages.render("_said.html", text=said, wrong=wrong)))
-    return HTMLResponse(presenter_fragment(room) + note)
+    return HTMLResponse(presenter_fragment(room) + pages.partial("said", pages.Markup(note)))
 
 
 def board_fragment(room: Room) -> str:
@@ -149,6 +152,10 @@ def _reveal_votes(room: Room) -> str:
     return (
         "The votes are on the board; voting is closed." if room.rounds.book.blind_revealed else "Voting is open again."
     )
+
+
+def _who(request: Request) -> str:
+    return request.cookies[access.PRESENTER]
 
 
 def _room(request: Request) -> Room:
