@@ -169,7 +169,8 @@ def test_vllm_is_that_of_the_installed_release_unless_the_site_names_one(
     said, found = images()
     assert found == trainer
     assert (
-        "Template redhat-ods-applications/vllm-cuda-runtime-template is not there; vLLM is docker.io/vllm/vllm-openai@sha256:" in said
+        "Template redhat-ods-applications/vllm-cuda-runtime-template is not there; vLLM is docker.io/vllm/vllm-openai@sha256:"
+        in said
     )
 
 

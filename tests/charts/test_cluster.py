@@ -309,7 +309,9 @@ def test_a_release_stays_the_kind_of_job_that_it_is_and_a_new_one_is_a_trainjob_
 ) -> None:
     if before is not None:
         cluster.objects = [thing("ConfigMap", "demo", data={"run": "r", "job": "j", "trained.json": "{}"} | before)]
-    found = documents(cluster.template(LOCAL, OWN, f"site.trainingApi={asked}", served=served, upgrade=before is not None))
+    found = documents(
+        cluster.template(LOCAL, OWN, f"site.trainingApi={asked}", served=served, upgrade=before is not None)
+    )
     made = [each for each in found if each["kind"] in ("PyTorchJob", "TrainJob")]
     (record,) = (each for each in found if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "demo")
     assert [each["kind"] for each in made] == [kind] and record["data"]["api"] == kind.lower()

@@ -240,9 +240,7 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
     ),
     (
         "training operator",
-        both(
-            TRAINJOBS, break_(f"{DSC}/datascienceclusters", platform(trainingoperator="Managed", trainer="Removed"))
-        ),
+        both(TRAINJOBS, break_(f"{DSC}/datascienceclusters", platform(trainingoperator="Managed", trainer="Removed"))),
         "error",
         "makes a TrainJob, and trainer of the DataScienceCluster is Removed; its API is still there, but nobody runs the job: it "
         "would wait forever; set site.trainingApi to pytorchjob",

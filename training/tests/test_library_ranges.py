@@ -37,19 +37,12 @@ def bounds() -> dict[str, str]:
     return {name: found[name] for name in LIBRARIES}
 
 
-def constraints(leg: str) -> list[str]:
-    """Return what the resolver is bound to: for the lowest these libraries at their bounds, all else as the image has it."""
-    if leg == "newest":
-        return []
-    locked = re.findall(r"^(\S+)==(\S+)", pyenv.TRAINER_LOCKS[0].read_text(encoding="utf-8"), re.MULTILINE)
-    return [f"{name}=={version}" for name, version in {**dict(locked), **bounds()}.items()]
-
-
 def environment(folder: Path, leg: str) -> Path:
     """Make an environment of the package's requirements in `folder`, without CUDA's libraries as the image; return its Python."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / "constraints.txt").write_text("\n".join(constraints(leg)), encoding="utf-8")
+    pins = [f"{name}=={version}" for name, version in bounds().items()] if leg == "lowest" else []
+    (folder / "constraints.txt").write_text("\n".join(pins), encoding="utf-8")
     python, resolved, lock = folder / "venv" / "bin" / "python", folder / "resolved.txt", folder / "cpu.txt"
     uv, cache = pyenv.uv(pyenv.installer()), ["--quiet", "--cache-dir", folder / "uv"]
 

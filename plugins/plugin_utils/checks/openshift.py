@@ -147,7 +147,7 @@ def training_operator(facts: ClusterState) -> Finding:
     if not found or not wanted:
         return Finding.skipped("no OpenShift AI, no DataScienceCluster, or no API of training jobs")
     components = found[0]["spec"].get("components") or {}
-    state = {api: (components.get(name) or {}).get("managementState", REMOVED) for api, (_kind, name) in TRAINS.items()}
+    state = {api: (components.get(TRAINS[api][1]) or {}).get("managementState", REMOVED) for api in TRAINS}
     kind, component = TRAINS[wanted]
     if state[wanted] == MANAGED:
         return Finding.ok(f"{component} is Managed")
