@@ -70,6 +70,16 @@ def test_for_a_pod_it_only_waits(run: Path, rank: subprocess.Popen[bytes]) -> No
     assert out == "4\n" and rank.poll() is None
 
 
+def test_a_training_that_ends_without_a_checkpoint_ends_the_wait(run: Path, rank: subprocess.Popen[bytes]) -> None:
+    waiting = struck(run, "rank")
+    time.sleep(0.5)
+    assert waiting.poll() is None
+    (run / "training_summary.json").write_text("{}", encoding="ascii")
+    out, err = waiting.communicate(timeout=SECONDS)
+    assert (waiting.returncode, out, rank.poll()) == (1, "", None)
+    assert "without a checkpoint" in err and "phase.train.epochs" in err and err.endswith("nothing was struck\n")
+
+
 def test_no_rank_is_an_error(run: Path) -> None:
     checkpoint(run)
     waiting = struck(run, "rank")
