@@ -134,6 +134,13 @@ BROKEN = [
         "phase.stage.compile",
         "phase: {stage: {compile: true}, resources: {gpus_per_node: 0, processes_per_node: 1}}",
     ),
+    ("staged-lora", "phase.stage.fp8", "phase: {stage: {fp8: 'on'}, model: {dtype: bfloat16}}"),
+    ("staged-lora", "phase.stage.fp8", "phase: {stage: {fp8: 'on', compile: true}}"),
+    (
+        "staged-lora",
+        "phase.stage.fp8",
+        "phase: {stage: {fp8: 'on'}, model: {dtype: bfloat16}, resources: {gpus_per_node: 0, processes_per_node: 1}}",
+    ),
     (
         "survival",
         "phase.unfreeze.tie_word_embeddings",

@@ -61,6 +61,17 @@ def phase(phase_dict: dict[str, Any]) -> Any:
     return phase_of(phase_dict, SFT, stage={"fp8": "auto", "compile": True}, resources=gpu)
 
 
+def test_on_asks_no_probe_and_is_refused_with_the_reason_where_it_cannot_be(
+    phase: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced = phase.model_copy(update={"stage": phase.stage.model_copy(update={"fp8": "on"})})
+    with pytest.raises(UserError, match=r"phase\.stage\.fp8 is on: no GPU; set auto, which computes in bfloat16 here"):
+        acceleration.choose_fp8(None, forced, tmp_path)
+    assert acceleration.chosen_fp8(tmp_path) is None
+    monkeypatch.setattr(acceleration, "why_not_fp8", lambda _: None)  # and no probe is there to be asked: it needs CUDA
+    assert acceleration.choose_fp8(None, forced, tmp_path) == {"on": True, "reason": None}
+
+
 def test_one_rank_times_and_a_resumed_run_keeps_its_choice(
     phase: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,8 +85,9 @@ def _remedy(field: FieldInfo | None) -> str:
 def choice(options: Sequence[str]) -> str:
     """Return what to set where only these values are allowed."""
     *others, last = options
+    quoted = ", in quotes" if {"on", "off"} & set(options) else ""  # without, YAML reads them as true and false
     return (
-        f"must be one of {', '.join(others)} or {last}; set one of these"
+        f"must be one of {', '.join(others)} or {last}; set one of these{quoted}"
         if others
         else f"must be {last}; set it to that"
     )

@@ -179,10 +179,10 @@ class Stage(Strict):
         False,
         description="FSDP2: weights, gradients and optimizer states sharded across the ranks (several GPUs only).",
     )
-    fp8: Literal["off", "auto"] = Field(
+    fp8: Literal["off", "auto", "on"] = Field(
         "off",
         description="auto: torchao's float8 training with compile, where compute capability (8.9 or higher), bfloat16 "
-        "and a short timed probe favor it.",
+        'and a short timed probe favor it. "on" (in quotes) asks no probe, and ends the run where the rest is not met.',
     )
 
 

@@ -135,6 +135,13 @@ phase.stage.fsdp: true with 1 GPUs, needs at least 2; set false
   if phase.stage.fsdp, phase.resources.nodes is 1, phase.resources.gpus_per_node is 1
 phase.stage.compile: true with 0 GPUs, needs at least 1; set false
   if phase.stage.compile, phase.resources.gpus_per_node is 0
+phase.stage.fp8: 'on' with 0 GPUs, needs those of compute capability 8.9 or higher; set 'auto' or 'off'
+  if phase.stage.fp8 is on, phase.resources.gpus_per_node is 0
+phase.stage.fp8: 'on' without stage.compile; not compiled it is slower than bfloat16: set stage.compile to true, or 'auto'
+  if phase.stage.fp8 is on, no phase.stage.compile
+phase.stage.fp8: 'on' with model.dtype {phase.model.dtype}; only matrices of bfloat16 multiply in FP8: set model.dtype to
+  bfloat16, or 'off'
+  if phase.stage.fp8 is on, phase.model.dtype is float32
 phase.unfreeze.tie_word_embeddings: true needs unfreeze.lm_head: true; change one of the two
   if phase.unfreeze.tie_word_embeddings, no phase.unfreeze.lm_head
 phase.train.cache_frozen_activations: true needs a frozen embedding; set it, or unfreeze.tie_word_embeddings, to false

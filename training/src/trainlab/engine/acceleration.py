@@ -90,7 +90,7 @@ def prepare(model: Any, phase: Phase, run_dir: Path, say: Callable[[str], None])
         if wish and not enough:
             lacks = "several GPUs" if key == "fsdp" else "a GPU"
             raise UserError(f"phase.stage.{key} is true: needs {lacks}, which this machine lacks; set false")
-    if stage.fp8 == "auto":
+    if stage.fp8 != "off":
         choice = choose_fp8(model, phase, run_dir)
         say("fp8: on, torchao tensorwise" if choice["on"] else f"fp8: off: {choice['reason']}")
         if choice["on"]:
@@ -102,20 +102,22 @@ def prepare(model: Any, phase: Phase, run_dir: Path, say: Callable[[str], None])
 def choose_fp8(model: Any, phase: Phase, run_dir: Path) -> dict[str, Any]:
     """Return {"on", "reason": why not, None if on}, the same on every rank and for the whole run.
 
-    One rank times and all follow: a probe near its threshold falls out differently on each, and ranks that computed
+    "on" asks no probe. With "auto" one rank times and all follow: a probe near its threshold falls out differently on each, and ranks that computed
     differently would drift apart. A resumed run keeps the choice. Raises UserError where it cannot.
     """
-    path = run_dir / CHOICE
+    path, asked = run_dir / CHOICE, _asked(phase).fp8
     known: dict[str, Any] | None = dist.gather(files.read_json(path) if dist.is_main() and path.exists() else None)[0]
     reason = next((why for why in dist.gather(why_not_fp8(phase)) if why), None)
     if known is not None:
         if known["on"] and reason:
             raise UserError(
-                f"phase.stage.fp8 is auto: {path} says that this run computes in FP8, which is not possible here "
+                f"phase.stage.fp8 is {asked}: {path} says that this run computes in FP8, which is not possible here "
                 f"({reason}); resume it on GPUs like those it began on, or name a new run with --run"
             )
         return known
-    if reason is None:
+    if asked == "on" and reason:
+        raise UserError(f"phase.stage.fp8 is on: {reason}; set auto, which computes in bfloat16 here, or use other GPUs")
+    if reason is None and asked == "auto":
         reason = dist.gather(_slow(model) if dist.is_main() else None)[0]
     choice = {"on": reason is None, "reason": reason}
     if dist.is_main():
