@@ -20,7 +20,9 @@ def test_each_program_of_the_older_leg_is_older_than_today() -> None:
     assert PINNED == ["jobset", "kserve", "kueue", "trainer"]
     for name in PINNED:
         (path, today), (same, before) = modules.module(name), modules.module(f"{modules.OLDER}/{name}")
-        assert path == same and [int(part) for part in before[1:].split(".")] < [int(part) for part in today[1:].split(".")]
+        assert path == same and [int(part) for part in before[1:].split(".")] < [
+            int(part) for part in today[1:].split(".")
+        ]
 
 
 def test_the_older_leg_has_its_own_modules_and_shares_the_others(older: None) -> None:

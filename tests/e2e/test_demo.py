@@ -222,7 +222,9 @@ def test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes(demo: str, tm
         reported = job["status"].get("trainerStatus", {})
         # Trainer 2.1 has none
         assert modules.older() or (reported["progressPercentage"], reported["estimatedRemainingSeconds"]) == (100, 0)
-        assert modules.older() or {"current_step", "total_steps", "loss"} <= {each["name"] for each in reported["metrics"]}
+        assert modules.older() or {"current_step", "total_steps", "loss"} <= {
+            each["name"] for each in reported["metrics"]
+        }
         volumes = ["persistentvolumeclaim/quick-models", "persistentvolumeclaim/quick-runs"]
         left = left_after_uninstall(space, "quick")
         given = re.compile(r"(role|rolebinding|secret)[./]")

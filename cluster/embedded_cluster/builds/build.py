@@ -172,7 +172,13 @@ def environment() -> dict[str, str]:
 def _flags(name: str) -> list[str]:
     """Return the flags of `go build`: no debug information, which -s -w would strip after it was compiled."""
     tags = modules.COMPONENTS[name].tags if name in modules.COMPONENTS else ()
-    return ["-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", _ldflags(name), *(["-tags", ",".join(tags)] if tags else [])]
+    return [
+        "-trimpath",
+        "-gcflags=all=-dwarf=false",
+        "-ldflags",
+        _ldflags(name),
+        *(["-tags", ",".join(tags)] if tags else []),
+    ]
 
 
 def _ldflags(name: str) -> str:

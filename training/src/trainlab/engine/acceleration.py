@@ -116,7 +116,9 @@ def choose_fp8(model: Any, phase: Phase, run_dir: Path) -> dict[str, Any]:
             )
         return known
     if asked == "on" and reason:
-        raise UserError(f"phase.stage.fp8 is on: {reason}; set auto, which computes in bfloat16 here, or use other GPUs")
+        raise UserError(
+            f"phase.stage.fp8 is on: {reason}; set auto, which computes in bfloat16 here, or use other GPUs"
+        )
     if reason is None and asked == "auto":
         reason = dist.gather(_slow(model) if dist.is_main() else None)[0]
     choice = {"on": reason is None, "reason": reason}

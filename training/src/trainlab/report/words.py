@@ -133,7 +133,12 @@ def provenance(phase: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
     if data.get("license"):
         rows.append(("Its license", str(data["license"])))
     elif phase["data"]["source"].startswith("builtin:"):
-        rows.append(("Its license", "CC-BY-4.0 if it is the one of that name that trainlab brings; see README.md next to the data"))
+        rows.append(
+            (
+                "Its license",
+                "CC-BY-4.0 if it is the one of that name that trainlab brings; see README.md next to the data",
+            )
+        )
     if data.get("rows"):
         rows.append(("Its rows", account(data["rows"])))
     if data.get("sha256"):
