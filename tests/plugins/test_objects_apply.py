@@ -60,6 +60,7 @@ def apply(cluster: Any, documents: list[Json], check: bool = False, prune: list[
     action._task = SimpleNamespace(check_mode=check)
     action.api = PlatformApi(str(cluster.kubeconfig))
     args = {"owner": "attendees", "namespace": "", "foreign": "refuse", "documents": documents, "prune": prune}
+    args["optional"] = False
     result: Json = action.run_on_cluster(args)
     return result
 
