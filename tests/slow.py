@@ -1,4 +1,4 @@
-"""What `make check` leaves to `make test`, where one case of several is enough for a gate."""
+"""What `make check` and `make test` leave to `make test-rest`, where one case of several is enough for a gate."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+MARKS = (pytest.mark.slow, pytest.mark.rest)
+
 
 def but_the_first(cases: Sequence[Any]) -> list[Any]:
-    """Return the cases of a `parametrize` by one argument or by tuples, all but the first marked `slow`."""
+    """Return the cases of a `parametrize` by one argument or by tuples, all but the first marked `slow` and `rest`."""
     first, *others = cases
     return [
         first,
-        *(pytest.param(*(other if isinstance(other, tuple) else (other,)), marks=pytest.mark.slow) for other in others),
+        *(pytest.param(*(other if isinstance(other, tuple) else (other,)), marks=MARKS) for other in others),
     ]

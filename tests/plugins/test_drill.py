@@ -77,7 +77,11 @@ def test_a_training_that_ends_without_a_checkpoint_ends_the_wait(run: Path, rank
     (run / "training_summary.json").write_text("{}", encoding="ascii")
     out, err = waiting.communicate(timeout=SECONDS)
     assert (waiting.returncode, out, rank.poll()) == (1, "", None)
-    assert "without a checkpoint" in err and "more steps in values/PHASE.yaml" in err and err.endswith("nothing was struck\n")
+    assert (
+        "without a checkpoint" in err
+        and "more steps in values/PHASE.yaml" in err
+        and err.endswith("nothing was struck\n")
+    )
 
 
 def test_no_rank_is_an_error(run: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
+from slow import but_the_first
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,7 +115,7 @@ def test_a_credential_of_automation_platform(cluster: Any, calls: Any) -> None:
         assert call["KUBECONFIG"] == "/dev/null"
 
 
-@pytest.mark.parametrize("by", ["variable", "K8S_AUTH_CONTEXT", "both"])
+@pytest.mark.parametrize("by", but_the_first(["variable", "K8S_AUTH_CONTEXT", "both"]))
 def test_a_context_of_several_files(cluster: Any, calls: Any, tmp_path: Path, by: str) -> None:
     """The variable wins over the environment."""
     config = yaml.safe_load(cluster.kubeconfig.read_text(encoding="utf-8"))
@@ -132,7 +133,7 @@ def test_a_context_of_several_files(cluster: Any, calls: Any, tmp_path: Path, by
         assert (call["KUBECONFIG"], call["HELM_KUBECONTEXT"]) == (str(second), "the right one")
 
 
-@pytest.mark.parametrize("by", ["trainlab_kubeconfig", "KUBECONFIG"])
+@pytest.mark.parametrize("by", but_the_first(["trainlab_kubeconfig", "KUBECONFIG"]))
 def test_files_as_kubectl_takes_them(cluster: Any, calls: Any, by: str) -> None:
     """One absent, one relative to where the command was started, which is not the playbook's folder."""
     serve_pods(cluster, NONE)
