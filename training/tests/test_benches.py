@@ -67,6 +67,16 @@ def test_a_part_of_the_list_for_a_gpu_writes_its_rows_and_how_it_ended(bench: An
     assert "no time left" in json.loads(out.read_text(encoding="utf-8").splitlines()[-1])["state"]
 
 
+@pytest.mark.slow
+def test_rank_0_of_8_trains_without_the_others(bench: Any, tmp_path: Path) -> None:
+    """The part of the list for which a GPU is lent first: through our trainer, with everything that the end of a step asks."""
+    out = tmp_path / "rows.jsonl"
+    given = ["--smoke", "--work", str(tmp_path / "work"), "--out", str(out), "--parts", "sharded-2x16-fp8"]
+    assert bench("gpu_list", *given).main() == 0
+    [row] = [row for row in map(json.loads, out.read_text(encoding="utf-8").splitlines()) if "step_seconds" in row]
+    assert row["fp8"] and row["batch"] == 2 and row["step_seconds"] > 0
+
+
 def test_the_ablation_is_told_as_it_was_measured(bench: Any) -> None:
     """The page has the table of the kept lines; what was measured with another system prompt is not taken for done."""
     ablation = bench("taught_wordings")

@@ -21,9 +21,13 @@ class Workplace:
 
     def start(self, *more: str, before: tuple[str, ...] = (), **env: str) -> "subprocess.Popen[str]":
         """Start `trainlab run`, or the command `before` with it as arguments; env holds further variables."""
-        folders = ["--models", str(self.root / "models"), "--data", str(self.root / "data"), "--out", str(self.root)]
-        trainlab = [sys.executable, "-m", "trainlab.cli", "run", str(self.root / "phase.json")]
-        command = [*before, *trainlab, *folders, *more]
+        run = ["run", str(self.root / "phase.json"), "--out", str(self.root), *more]
+        return self.command(*run, before=before, **env)
+
+    def command(self, verb: str, *more: str, before: tuple[str, ...] = (), **env: str) -> "subprocess.Popen[str]":
+        """Start `trainlab VERB` with the folders of model and data set."""
+        folders = ["--models", str(self.root / "models"), "--data", str(self.root / "data")]
+        command = [*before, sys.executable, "-m", "trainlab.cli", verb, *more, *folders]
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TRAINLAB_", "TORCHELASTIC"))}
         full = {**clean, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1", **env}
         return subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

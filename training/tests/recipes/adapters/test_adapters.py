@@ -196,6 +196,37 @@ def test_a_run_leaves_an_ordinary_run_for_each_owner(places: Any) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_that_is_evaluated_again_says_what_its_adapters_say_now(places: Any) -> None:
+    """The same scores and gates from the same files; another owner's weights in an owner's place change that owner's answers only."""
+    place = places("again", train={"epochs": 30})
+    run_of(place)
+    room, names = place.root / "room", ("eval_before.json", "eval_after.json", "adapters.json")
+    said = {name: json.loads((room / name).read_text("utf-8")) for name in names}
+    for name in names[1:]:
+        (room / name).unlink()
+    for owner in OWNERS:
+        (place.root / f"room.{owner}" / "gate.json").unlink()
+    evaluate(place)
+    assert {name: json.loads((room / name).read_text("utf-8")) for name in names} == said
+    for owner in OWNERS:
+        gate = json.loads((place.root / f"room.{owner}" / "gate.json").read_text("utf-8"))
+        assert gate["promoted"] is said["adapters.json"][owner]["promoted"]
+    ada, ben = (place.root / f"room.{owner}" / "lora_adapter" / "adapter_model.safetensors" for owner in OWNERS[:2])
+    ben.write_bytes(ada.read_bytes())
+    evaluate(place)
+    after = json.loads((room / "eval_after.json").read_text("utf-8"))["items"]
+    changed = {new["group"] for new, old in zip(after, said["eval_after.json"]["items"], strict=True) if new != old}
+    assert changed == {"ben"}
+
+
+def evaluate(place: Workplace) -> None:
+    """Run `trainlab eval` over the run."""
+    process = place.command("eval", str(place.root / "room"))
+    text, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, text
+
+
+@pytest.mark.slow
 def test_two_ranks_train_what_one_does(places: Any) -> None:
     """Ranks share out the owners."""
     one, two = places("one"), places("two", resources={"processes_per_node": 2})
