@@ -27,7 +27,10 @@ FAMILIES = (
     ("kueue", "trainer", "jobset"),
     ("helm4", "kwok"),
 )
-"""Programs that compile with each other's versions: of the cluster, of queues and TrainJobs, and those that only tests use."""
+"""Programs that compile with each other's versions: of the cluster, of queues and TrainJobs, and those that only tests use.
+
+older/kserve is alone: 0.15.2 compiles with Kubernetes' libraries of 1.32 only (its copy of PodSpec), and rising versions would end in 0.19.
+"""
 ROUNDS = 5
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)(.*)")
 

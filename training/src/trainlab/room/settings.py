@@ -32,7 +32,7 @@ class Room:
     """The parts of a room. `address` is what visitors open, "" for that of the request; `runner` None: no rounds.
 
     take_home: returns the file NAME (adapter.zip) of an owner's adapter of a run, None where there is none.
-    told: presenter's cookie -> what the button said that was pressed in a browser without scripts.
+    notes: presenter's cookie -> what the button said that was pressed in a browser without scripts.
     charts: the files of helm_repository.repository, and PHASE.yaml, what attendees install with them; empty serves none.
     """
 
@@ -51,7 +51,7 @@ class Room:
     poll_seconds: float = POLL_SECONDS
     live: Live = field(default_factory=Live)
     asking: dict[str, int] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
     asked_blind: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

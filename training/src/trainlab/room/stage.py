@@ -57,7 +57,7 @@ async def present(request: Request) -> Response:
     """The presenter's page."""
     room = _room(request)
     html = presenter_fragment(room)
-    said = pages.Markup(room.told.pop(_who(request), ""))
+    said = pages.Markup(room.notes.pop(_who(request), ""))
     shown = {"body": pages.Markup(html), "seen": live.digest(html), "sheets": bool(room.charts), "said": said}
     return page(request, "presenter.html", url=f"{address_of(request)}/me", **shown)
 
@@ -107,7 +107,7 @@ async def do(request: Request, action: str, fields: Form) -> Response:
     room.live.changed()
     note = pages.render("_said.html", text=said, wrong=wrong)
     if "hx-request" not in request.headers:
-        room.told[_who(request)] = note  # for the page that follows
+        room.notes[_who(request)] = note  # for the page that follows
         return RedirectResponse("/presenter", 303)
     return HTMLResponse(presenter_fragment(room) + pages.partial("said", pages.Markup(note)))
 
