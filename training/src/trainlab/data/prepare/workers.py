@@ -7,8 +7,11 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Self, TypeVar
+
+from trainlab.errors import UserError
 
 B = TypeVar("B")
 N = TypeVar("N")
@@ -16,6 +19,10 @@ R = TypeVar("R")
 AHEAD = 4  # batches read ahead of each process
 WORTH = 16_000_000  # bytes of text from which more processes pay: each takes half a second to start
 PR_SET_PDEATHSIG = 1
+LOST = (
+    "a process of `trainlab prepare` was killed, as the kernel does when memory runs out; give it more memory (site.prepare.memory of a "
+    "release) and run it again: it goes on where it was"
+)
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")  # a pod's limit: microseconds of CPU in so many of time
 
 
@@ -57,11 +64,17 @@ class Workers:
     def map(self, function: Callable[[B], R], batches: Iterable[tuple[N, B]]) -> Iterator[tuple[N, R]]:
         """Yield what the function, which must pickle, returns for each batch, with the note of that batch, which stays here.
 
-        What fails fails in its turn.
+        What fails fails in its turn; UserError when a process was killed.
         """
         if self._count == 1:
             yield from ((note, function(batch)) for note, batch in batches)
             return
+        try:
+            yield from self._mapped(function, batches)
+        except BrokenProcessPool:
+            raise UserError(LOST) from None
+
+    def _mapped(self, function: Callable[[B], R], batches: Iterable[tuple[N, B]]) -> Iterator[tuple[N, R]]:
         # a fork would copy the threads' locks of tokenizers and Arrow
         self._pool = self._pool or ProcessPoolExecutor(
             self._count, multiprocessing.get_context("spawn"), initializer=begin
