@@ -63,6 +63,8 @@ def test_two_revisions_of_who_may_only_edit_the_namespace(server: Server, progra
     assert job()["metadata"]["name"] == name, "the same spec goes on where it was"
 
     ended(helm.client, job(), "Complete")
+    (waits,) = re.findall(r"^  (kubectl .* wait .*)$", notes, re.MULTILINE)
+    printed.run(waits, server.folder, server.kubeconfig, program)
     told = done(upgrade("--dry-run=server"))
     assert f"This revision trains run {run}, from its last checkpoint if the volume staged-runs has one" in told
     (line,) = re.findall(r"^  (helm upgrade .*--set site.step=train)", notes, re.MULTILINE)
