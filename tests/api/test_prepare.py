@@ -69,7 +69,11 @@ def test_two_revisions_of_who_may_only_edit_the_namespace(server: Server, progra
     assert f"This revision trains run {run}, from its last checkpoint if the volume staged-runs has one" in told
     (line,) = re.findall(r"^  (helm upgrade .*--set site.step=train)", notes, re.MULTILINE)
     printed.run(line.replace(" CHART ", f" {CHART} "), server.folder, server.kubeconfig, program)
-    trained = [each["metadata"]["labels"] for api, kind, *_ in training_api.JOBS for each in helm.client.items(api, kind, helm.namespace)]
+    trained = [
+        each["metadata"]["labels"]
+        for api, kind, *_ in training_api.JOBS
+        for each in helm.client.items(api, kind, helm.namespace)
+    ]
     assert [labels["trainlab.dev/run"] for labels in trained] == [run]
     assert "-promote-" in job()["metadata"]["name"], "the Job that prepared is gone"
     assert f"trains nothing new: the same run, {run}, and its pods as they are" in done(upgrade())

@@ -45,7 +45,9 @@ def test_it_is_the_training_s_own_first_step_on_cpus_alone() -> None:
         "requests": {"cpu": "8", "memory": "32Gi"},
         "limits": {"cpu": "8", "memory": "32Gi"},
     }
-    assert "nvidia.com" not in json.dumps(spec) and "nodeSelector" not in spec and not spec["automountServiceAccountToken"]
+    assert (
+        "nvidia.com" not in json.dumps(spec) and "nodeSelector" not in spec and not spec["automountServiceAccountToken"]
+    )
     trained = first_step(documents(template(FILES, "site.trainingApi=pytorchjob", release=PREPARED.phase)))
     assert container["command"] == trained["command"] and container["volumeMounts"] == trained["volumeMounts"]
     assert [each for each in trained["env"] if each not in container["env"]] == [
@@ -62,12 +64,21 @@ def without_cpu_limit(container: Document) -> Document:
 
 def test_the_run_is_the_same_and_so_is_what_is_served() -> None:
     """Of the training's objects only the job and its promotion are not there yet."""
-    before, after = rendered(PREPARED), documents(template(FILES, "site.trainingApi=pytorchjob", release=PREPARED.phase))
+    before, after = (
+        rendered(PREPARED),
+        documents(template(FILES, "site.trainingApi=pytorchjob", release=PREPARED.phase)),
+    )
     assert run_of(before) == run_of(after)
     names = [{(each["kind"], each["metadata"]["name"]) for each in objects} for objects in (before, after)]
     job = ("Job", job_of(before)["metadata"]["name"])
-    assert names[0] - names[1] == {job} and {kind for kind, _ in names[1] - names[0]} == {"PyTorchJob", "Job", "ConfigMap"}
-    phases = [[each["data"] for each in objects if each["metadata"]["name"] == run_of(before)] for objects in (before, after)]
+    assert names[0] - names[1] == {job} and {kind for kind, _ in names[1] - names[0]} == {
+        "PyTorchJob",
+        "Job",
+        "ConfigMap",
+    }
+    phases = [
+        [each["data"] for each in objects if each["metadata"]["name"] == run_of(before)] for objects in (before, after)
+    ]
     assert phases[0] == phases[1]
 
 
@@ -134,7 +145,12 @@ def condition(kind: str, **more: str) -> dict[str, Any]:
 
 def test_an_upgrade_to_the_training_waits_for_the_end_of_the_job(cluster: Lookups) -> None:
     name = cluster.objects[1]["metadata"]["name"]
-    for status in ({}, {"active": 1}, {"conditions": [{"type": "Complete", "status": "False"}]}, condition("FailureTarget")):
+    for status in (
+        {},
+        {"active": 1},
+        {"conditions": [{"type": "Complete", "status": "False"}]},
+        condition("FailureTarget"),
+    ):
         said = trains(cluster, **status)
         assert f"site.step: train, but Job {name} of this release has not ended, and would be removed" in said
         assert f"kubectl -n lab logs -f job/{name}" in said
@@ -149,7 +165,10 @@ def test_an_upgrade_to_the_training_waits_for_the_end_of_the_job(cluster: Lookup
 def test_quotas_are_asked_for_what_the_job_takes(cluster: Lookups) -> None:
     cluster.objects = [quota({"requests.cpu": "4", "requests.nvidia.com/gpu": "0"})]
     said = cluster.template(FILES, PREPARE, "site.serviceAccount=own").stderr
-    assert "the job requests 1 times 8; pods of the job could not be created; raise it, free what is in use, or lower site.prepare.cpu" in said
+    assert (
+        "the job requests 1 times 8; pods of the job could not be created; raise it, free what is in use, or lower site.prepare.cpu"
+        in said
+    )
     assert "nvidia.com/gpu" not in said and "phase." not in said
 
 

@@ -58,9 +58,14 @@ def test_its_lines_are_shown_until_it_is_complete_and_a_lost_pod_is_not_the_end(
 def test_an_error_of_its_own_ends_the_wait_with_its_last_lines_and_what_to_do(cluster: Any, tmp_path: Path) -> None:
     cluster.items(JOBS, job("staged-prepare-1", "Failed"))
     cluster.items(PODS, pod(2))
-    cluster.objects[f"{PODS}/staged-prepare-1-x/log"] = "error: phase.text.prepare.source is pvc:staged/corpus: nothing there\n"
+    cluster.objects[f"{PODS}/staged-prepare-1-x/log"] = (
+        "error: phase.text.prepare.source is pvc:staged/corpus: nothing there\n"
+    )
     said = error_of(followed(cluster, tmp_path))
-    assert "preparing the text of staged-1 failed: pod staged-prepare-1-x: container prepare ended with exit code 2" in said
+    assert (
+        "preparing the text of staged-1 failed: pod staged-prepare-1-x: container prepare ended with exit code 2"
+        in said
+    )
     assert "error: phase.text.prepare.source is pvc:staged/corpus: nothing there" in said
     assert said.endswith("fix the cause and run the playbook again; it goes on after the last complete shard")
 

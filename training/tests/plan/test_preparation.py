@@ -53,7 +53,11 @@ def test_a_limit_that_the_weights_do_not_fit_in_is_refused(tmp_path: Path, capsy
     """7,391,678,464 weights in bfloat16 are 13.77 GiB; a file of JSON says the same."""
     assert planned({"memory": "8Gi"}, tmp_path) == 1
     said = capsys.readouterr().out
-    assert "REFUSED [prepare-memory]" in said and "site.prepare.memory" in said and "its limit is 8Gi; set 15Gi or more" in said
+    assert (
+        "REFUSED [prepare-memory]" in said
+        and "site.prepare.memory" in said
+        and "its limit is 8Gi; set 15Gi or more" in said
+    )
     file = tmp_path / "site.yaml"
     assert command(VALUES / "staged-pretrain.yaml", [file], gpu="H100", as_json=True) == 1
     assert json.loads(capsys.readouterr().out)["preparation"]["bytes"] > 13.77 * 2**30

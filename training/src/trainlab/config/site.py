@@ -125,10 +125,12 @@ class Preparation(SiteBlock):
 
     cpu: Cpu = Field("8", description="CPU request and limit of its pod, in cores; as many processes share the work.")
     memory: Bytes = Field(
-        "32Gi", description="Memory request and limit of its pod; the weights that it draws have to fit, see `trainlab plan`."
+        "32Gi",
+        description="Memory request and limit of its pod; the weights that it draws have to fit, see `trainlab plan`.",
     )
     node_selector: dict[str, str] = Field(
-        {}, description="Node selector of its pod; empty for none, or where a volume is ReadWriteOnce for that of the site."
+        {},
+        description="Node selector of its pod; empty for none, or where a volume is ReadWriteOnce for that of the site.",
     )
 
 

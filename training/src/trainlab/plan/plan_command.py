@@ -233,7 +233,9 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
             )
     if (text := preparation(job, plan.storage)) is not None:
         how = f"{job.prepare_cores:g} cores and no GPU, {gib(text.bytes)} of {claim(job.prepare_memory)}"
-        rows.append(("text", f"{size(job.text_bytes)} prepared in {seconds(text.seconds)} before that, by a Job of {how}"))
+        rows.append(
+            ("text", f"{size(job.text_bytes)} prepared in {seconds(text.seconds)} before that, by a Job of {how}")
+        )
     batch = f"{job.batch} x {job.accumulation} x {job.world} = {job.effective_batch} rows per step"
     rows.append(("effective batch", batch))
     when = plan.schedule

@@ -107,13 +107,19 @@ def test_the_pod_s_command_killed_by_9_goes_on_where_it_was_and_leaves_no_proces
     write_text(models / "raw" / "text.jsonl", 3000)
     folder = tmp_path_factory.mktemp("program")
     (folder / "fetch.py").write_text(FETCH, encoding="utf-8")
-    (folder / "phase.json").write_text(json.dumps({"phase": phase(phase_dict).model_dump(mode="json")}), encoding="utf-8")
+    (folder / "phase.json").write_text(
+        json.dumps({"phase": phase(phase_dict).model_dump(mode="json")}), encoding="utf-8"
+    )
     call = [sys.executable, str(folder / "fetch.py"), str(folder / "phase.json"), "--models"]
     start = partial(subprocess.Popen, env=os.environ | {"PYTHONPATH": str(SOURCES)})
     blocks, second = models / "blocks", models / "blocks" / "work" / "text-00001.json"
     with start([*call, str(models)]) as killed:
         until(lambda: second.exists() or killed.poll() is not None, seconds=600)
-        children = [pid for task in Path(f"/proc/{killed.pid}/task").iterdir() for pid in (task / "children").read_text().split()]
+        children = [
+            pid
+            for task in Path(f"/proc/{killed.pid}/task").iterdir()
+            for pid in (task / "children").read_text().split()
+        ]
         killed.send_signal(signal.SIGKILL)
     assert killed.returncode == -signal.SIGKILL and not is_prepared(blocks) and children
     until(lambda: not any(running(pid) for pid in children))

@@ -24,7 +24,17 @@ from trainlab import files
 from trainlab.data.pack import Packer, Tokens, load_tokenizer
 from trainlab.data.prepare import duplicates
 from trainlab.data.prepare.blocks import DTYPES, FORMAT, INDEX
-from trainlab.data.prepare.ingest import MAX_LISTED, Group, Shard, Source, content, file_name, groups, ingest, sources_of
+from trainlab.data.prepare.ingest import (
+    MAX_LISTED,
+    Group,
+    Shard,
+    Source,
+    content,
+    file_name,
+    groups,
+    ingest,
+    sources_of,
+)
 from trainlab.data.prepare.options import Options
 from trainlab.data.prepare.workers import WORTH, Workers, cores
 from trainlab.errors import UserError
@@ -32,6 +42,7 @@ from trainlab.models.fetch import full, no_space
 from trainlab.progress import Progress
 
 EXACT = 4  # numbers per digest
+AT_ONCE = 64  # texts that are tokenized at once, in some 150 bytes of memory per character
 PACKAGES = ("rensa", "xxhash", "pyarrow", "tokenizers", "numpy")
 Flags = NDArray[np.bool_]
 
@@ -206,8 +217,10 @@ def _tokens(part: tuple[Group, Flags], tokenizer: Path, begin: list[int], eos: i
     """Return the tokens of a group's texts that have the flag, each with BOS if there is one, and EOS."""
     texts = [text for text, keep in zip(part[0].texts(), part[1], strict=True) if keep]
     read = Tokens(_backend(tokenizer), begin, eos, 0, None)
-    ids = np.fromiter(chain.from_iterable(read.documents(texts)), kind)
-    return Tokenized(ids, len(texts), sum(map(len, texts)))
+    ids = [np.empty(0, kind)]
+    for first in range(0, len(texts), AT_ONCE):
+        ids.append(np.fromiter(chain.from_iterable(read.documents(texts[first : first + AT_ONCE])), kind))
+    return Tokenized(np.concatenate(ids), len(texts), sum(map(len, texts)))
 
 
 @lru_cache(1)
