@@ -1,8 +1,8 @@
 """How many times as fast is `trainlab prepare` on eight processors as on one: measured on one and two, computed for eight?
 
-PYTHONPATH=training/src python bench/prepare_factor.py [--megabytes 300] [--processors 2] [--json FILE]    (needs the packages of
+PYTHONPATH=training/src python bench/prepare_factor.py [--megabytes 150] [--processors 2] [--json FILE]    (needs the packages of
 the trainer image) Texts of some 4,000 characters from the Python files of this environment, as .jsonl files, with a byte-level BPE trained
-here on some of them. `trainlab prepare` runs once on one processor, where all is done in one process, and once on two, where the first
+here on some of them. The rules that drop source code are off, so that as much is kept as of prose. `trainlab prepare` runs once on one processor, where all is done in one process, and once on two, where the first
 process reads and writes while others clean, sign and tokenize. All files that the two sides write must be equal. CPU seconds are
 counted, of the first process and of the others by themselves, so that other programs on the machine do not count.
 
@@ -34,6 +34,7 @@ from trainlab.run.manifest import cpu_model
 
 PROCESSORS, NEEDED = 8, 6.0
 LENGTH, FOR_TOKENIZER = 3500, 2000  # characters of a text; texts
+OF_PROSE = ("letters", "word_length", "repeated_lines")  # rules
 START = "tokenizer, digests of the sources"
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -69,13 +70,18 @@ def write_corpus(folder: Path, limit: int) -> list[str]:
     return some
 
 
+def others() -> list[str]:
+    """Return the processes that this one has started and that still run."""
+    tasks = Path("/proc/self/task").iterdir()
+    return [child for task in tasks for child in (task / "children").read_text("ascii").split()]
+
+
 def of_others() -> float:
-    """Return the CPU seconds of the processes that this one has started and that still run."""
+    """Return their CPU seconds."""
     ticks = 0
-    for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text("ascii").split():
-            fields = Path(f"/proc/{child}/stat").read_text("ascii").rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])  # proc(5): utime, stime
+    for child in others():
+        fields = Path(f"/proc/{child}/stat").read_text("ascii").rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])  # proc(5): utime, stime
     return ticks / TICKS
 
 
@@ -85,13 +91,22 @@ class Clock(Progress):
     def __init__(self) -> None:
         super().__init__(speaks=False)
         self.steps: dict[str, dict[str, float]] = {}
+        self.peak = 0
+        """MiB of the largest of the other processes, by the end of a step."""
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
         """Measure a step."""
         began = _now()
         yield
+        self.peak = max([self.peak, *map(peak_mib, others())])
         self.steps[text] = {key: round(value - began[key], 2) for key, value in _now().items()}
+
+
+def peak_mib(process: str) -> int:
+    """Return the peak of resident memory of a process in MiB."""
+    status = Path(f"/proc/{process}/status").read_text("ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
 
 
 def _now() -> dict[str, float]:
@@ -103,7 +118,8 @@ def side(source: Path, out: Path, tokenizer: Path, processors: int, smoke: bool)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:processors])
     vars(pipeline)["WORTH"] = 0 if smoke else pipeline.WORTH
     clock, began = Clock(), _now()
-    report = pipeline.prepare([str(source)], out, Options(tokenizer, block_length=64 if smoke else 2048), clock)
+    options = Options(tokenizer, block_length=64 if smoke else 2048, without=OF_PROSE)
+    report = pipeline.prepare([str(source)], out, options, clock)
     whole = {key: value - began[key] for key, value in _now().items()}
     before = {
         key: round(whole[key] - sum(step[key] for step in clock.steps.values()), 2) if key != "others" else 0.0
@@ -112,6 +128,8 @@ def side(source: Path, out: Path, tokenizer: Path, processors: int, smoke: bool)
     return {
         "steps": {START: before, **clock.steps},
         "documents": report["documents"],
+        "characters": report["characters"],
+        "peak_mib": {"first": peak_mib("self"), "largest of the others": clock.peak},
         "tokens": report["tokens"]["made"],
         "load": round(os.getloadavg()[0], 1),
     }
@@ -138,7 +156,7 @@ def equal(one: Path, other: Path) -> bool:
 def main() -> int:
     """Measure both sides, compare, print; return the exit code."""
     parser = outcome.parser(__doc__)
-    parser.add_argument("--megabytes", type=int, default=300, help="of text (default %(default)s)")
+    parser.add_argument("--megabytes", type=int, default=150, help="of text (default %(default)s)")
     parser.add_argument("--processors", type=int, default=2, help="of the second side (default %(default)s)")
     args = parser.parse_args()
     if args.smoke:
