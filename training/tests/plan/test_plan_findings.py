@@ -45,6 +45,7 @@ FIRED: dict[str, Plan] = {
         ("few-tokens", jobs.PRETRAIN, {"rows": 3200}, "H100-80GB"),
         ("node", jobs.LYRICS, {"node": Node(8, 32e9), "cores_per_pod": 8}, "L40S"),
         ("host-memory", jobs.LYRICS, {"memory_per_pod": 2**32}, "L40S"),
+        ("prepare-memory", jobs.PRETRAIN, {"text_bytes": 10e9, "prepare_memory": 2**32}, "H100-80GB"),
         ("deadline", jobs.LYRICS, {"timeout_seconds": 60.0}, "L40S"),
         (
             "server-start",

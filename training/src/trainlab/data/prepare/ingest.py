@@ -204,9 +204,9 @@ class Cleaned:
 def _cleaned(texts: list[str], min_chars: int, without: tuple[str, ...]) -> Cleaned:
     """Return what clean.py makes of texts."""
     made = cleaned(texts, min_chars, without)
-    kept = [text for text, rule, _ in made if not rule]
-    digests = b"".join(digest for _, rule, digest in made if not rule)
-    dropped = Counter(f"dropped.{rule}" for _, rule, _ in made if rule)
+    kept = [text for text, rule, _digest in made if not rule]
+    digests = b"".join(digest for _text, rule, digest in made if not rule)
+    dropped = Counter(f"dropped.{rule}" for _text, rule, _digest in made if rule)
     return Cleaned(_compressed(kept) if kept else b"", digests, len(kept), dropped)
 
 

@@ -195,7 +195,7 @@ def _sign(work: Path, shards: Sequence[Shard], skip: Flags, workers: Workers, pr
         if path.exists():
             continue
         with files.atomic_write(path) as stream:
-            for _, rows in workers.map(_signatures, parts):
+            for _note, rows in workers.map(_signatures, parts):
                 progress.status(f"signatures: shard {ordinal + 1} of {len(shards)}")
                 stream.write(rows.tobytes())
 
@@ -256,7 +256,7 @@ def _pack(
             ends = -packed[-1].rest.count(tokens.eos)
             path = file_name(out, "blocks", ordinal, "bin")
             with files.atomic_write(path) as stream:
-                for _, made in workers.map(tokenize, parts):
+                for _note, made in workers.map(tokenize, parts):
                     blocks = packer.add([made.ids])
                     stream.write(blocks.tobytes())
                     ends += int(np.count_nonzero(blocks == tokens.eos))
