@@ -120,10 +120,10 @@ def side(source: Path, out: Path, tokenizer: Path, processors: int, smoke: bool)
     clock, began = Clock(), _now()
     options = Options(tokenizer, block_length=64 if smoke else 2048, without=OF_PROSE)
     report = pipeline.prepare([str(source)], out, options, clock)
-    whole = {key: value - began[key] for key, value in _now().items()}
+    seconds = {key: value - began[key] for key, value in _now().items()}
     before = {
-        key: round(whole[key] - sum(step[key] for step in clock.steps.values()), 2) if key != "others" else 0.0
-        for key in whole
+        key: round(seconds[key] - sum(step[key] for step in clock.steps.values()), 2) if key != "others" else 0.0
+        for key in seconds
     }
     return {
         "steps": {START: before, **clock.steps},
@@ -135,21 +135,24 @@ def side(source: Path, out: Path, tokenizer: Path, processors: int, smoke: bool)
     }
 
 
-def factor(one: dict[str, Any], many: dict[str, Any], start: bool) -> dict[str, float]:
+def factor(alone: dict[str, Any], several: dict[str, Any], start: bool) -> dict[str, float]:
     """Return the CPU seconds of one process, those of the first of several, and how many times as fast PROCESSORS are by Amdahl's law.
 
     Without `start`, which takes a second or two however long the text is, as for a long text.
     """
-    whole, serial = (
-        sum(step["first"] for name, step in side["steps"].items() if start or name != START) for side in (one, many)
+    total, serial = (
+        sum(step["first"] for name, step in side["steps"].items() if start or name != START)
+        for side in (alone, several)
     )
-    wall = serial + max(0.0, whole - serial) / PROCESSORS
-    return {"cpu_seconds": round(whole, 1), "serial": round(serial, 1), "factor": round(whole / wall, 2)}
+    wall = serial + max(0.0, total - serial) / PROCESSORS
+    return {"cpu_seconds": round(total, 1), "serial": round(serial, 1), "factor": round(total / wall, 2)}
 
 
-def equal(one: Path, other: Path) -> bool:
+def equal(first: Path, other: Path) -> bool:
     """Tell whether two prepared folders hold the same files, lock and folder aside."""
-    sums = [{path.name: files.sha256(path) for path in folder.glob("*.*") if path.is_file()} for folder in (one, other)]
+    sums = [
+        {path.name: files.sha256(path) for path in folder.glob("*.*") if path.is_file()} for folder in (first, other)
+    ]
     return sums[0] == sums[1]
 
 
@@ -161,7 +164,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.smoke:
         args.megabytes = 1
-    found: dict[int, dict[str, Any]] = {}
+    sides: dict[int, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as name:
         work, source = Path(name), Path(name) / "corpus"
         source.mkdir()
@@ -177,14 +180,14 @@ def main() -> int:
             )
             if done.returncode:
                 sys.exit(done.stderr)
-            found[processors] = json.loads(done.stdout)
+            sides[processors] = json.loads(done.stdout)
         same = equal(work / "out-1", work / f"out-{args.processors}")
         size = sum(path.stat().st_size for path in source.iterdir())
-    one, many = found[1], found[args.processors]
-    computed = {"this text": factor(one, many, True), "a long text": factor(one, many, False)}
+    alone, several = sides[1], sides[args.processors]
+    computed = {"this text": factor(alone, several, True), "a long text": factor(alone, several, False)}
     result = {
         "megabytes": round(size / 1e6, 1),
-        "on": found,
+        "on": sides,
         f"computed_for_{PROCESSORS}": computed,
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),

@@ -36,7 +36,7 @@ def ended(client: Client, job: Json, how: str) -> None:
 def test_two_revisions_of_who_may_only_edit_the_namespace(server: Server, program: str) -> None:
     """No right is needed that a training does not need; each refusal and the notes name the line that comes next."""
     helm = Releases(server, program, "prepares")
-    for thing in (given := editor(helm.namespace)):
+    for thing in (rights := editor(helm.namespace)):
         helm.client.apply(thing)
     files = [word for file in (SITE, *PREPARED.files) for word in ("-f", str(file))]
     words = ["upgrade", "--install", "staged", str(CHART), *files, "--set", "site.serviceAccount=prepared"]
@@ -65,8 +65,11 @@ def test_two_revisions_of_who_may_only_edit_the_namespace(server: Server, progra
     ended(helm.client, job(), "Complete")
     (waits,) = re.findall(r"^  (kubectl .* wait .*)$", notes, re.MULTILINE)
     printed.run(waits, server.folder, server.kubeconfig, program)
-    told = done(upgrade("--dry-run=server"))
-    assert f"This revision trains run {run}, from its last checkpoint if the volume staged-runs has one" in told
+    notes_of_training = done(upgrade("--dry-run=server"))
+    assert (
+        f"This revision trains run {run}, from its last checkpoint if the volume staged-runs has one"
+        in notes_of_training
+    )
     (line,) = re.findall(r"^  (helm upgrade .*--set site.step=train)", notes, re.MULTILINE)
     printed.run(line.replace(" CHART ", f" {CHART} "), server.folder, server.kubeconfig, program)
     trained = [
@@ -78,7 +81,7 @@ def test_two_revisions_of_who_may_only_edit_the_namespace(server: Server, progra
     assert "-promote-" in job()["metadata"]["name"], "the Job that prepared is gone"
     assert f"trains nothing new: the same run, {run}, and its pods as they are" in done(upgrade())
     done(helm.run("uninstall", "staged"))
-    for thing in given:
+    for thing in rights:
         helm.client.delete(thing)
 
 

@@ -31,9 +31,9 @@ def first_step(objects: list[Document]) -> Document:
 def job_of(objects: list[Document]) -> Document:
     """Return the Job, the only one, and nothing that trains or promotes."""
     assert not {"PyTorchJob", "TrainJob", "TrainingRuntime"} & {each["kind"] for each in objects}
-    found = one(objects, "Job")
-    assert "-prepare-" in found["metadata"]["name"]
-    return found
+    job = one(objects, "Job")
+    assert "-prepare-" in job["metadata"]["name"]
+    return job
 
 
 def test_it_is_the_training_s_own_first_step_on_cpus_alone() -> None:

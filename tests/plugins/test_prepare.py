@@ -71,10 +71,10 @@ def test_an_error_of_its_own_ends_the_wait_with_its_last_lines_and_what_to_do(cl
 
 
 def test_the_job_is_known_by_its_name_among_those_of_the_release() -> None:
-    found = [job("staged-0a1b2c3d-promote-123456"), job("staged-prepare-1")]
-    api: Any = SimpleNamespace(items=lambda *_: found)
+    listed = [job("staged-0a1b2c3d-promote-123456"), job("staged-prepare-1")]
+    api: Any = SimpleNamespace(items=lambda *_: listed)
     assert [each["metadata"]["name"] for each in jobs.preparing(api, "demo", "staged")] == ["staged-prepare-1"]
-    assert train_wait._find(api, "demo", "staged", "prepare") == (jobs.BATCH, found[1])
+    assert train_wait._find(api, "demo", "staged", "prepare") == (jobs.BATCH, listed[1])
     assert jobs.outcome(jobs.BATCH, job("staged-prepare-1", suspend=True))[0] == "queued", "by Kueue"
 
 

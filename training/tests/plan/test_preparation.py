@@ -23,9 +23,9 @@ def planned(site: dict[str, Any], folder: Path, *overlays: Path) -> int:
 
 
 def seconds(cores: float) -> float:
-    found = preparation.preparation(replace(TEXT, prepare_cores=cores), STORAGE)
-    assert found
-    return found.seconds
+    need = preparation.preparation(replace(TEXT, prepare_cores=cores), STORAGE)
+    assert need
+    return need.seconds
 
 
 def test_more_cores_take_less_time_by_what_the_first_process_leaves_them() -> None:

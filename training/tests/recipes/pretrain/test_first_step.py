@@ -125,13 +125,15 @@ def test_the_pod_s_command_killed_by_9_goes_on_where_it_was_and_leaves_no_proces
     until(lambda: not any(running(pid) for pid in children))
     with start([*call, str(models)]) as again:
         assert again.wait() == 0 and is_prepared(blocks)
-    whole = tmp_path_factory.mktemp("whole")
+    unkilled = tmp_path_factory.mktemp("unkilled")
     for name in ("raw", "tiny"):
-        (whole / name).symlink_to(models / name)
-    with start([*call, str(whole)]) as once:
+        (unkilled / name).symlink_to(models / name)
+    with start([*call, str(unkilled)]) as once:
         assert once.wait() == 0
-    found = [{path.name: path.read_bytes() for path in one.glob("*.*")} for one in (blocks, whole / "blocks")]
-    assert found[0] == found[1] and len(found[0]) > 4
+    contents = [
+        {path.name: path.read_bytes() for path in folder.glob("*.*")} for folder in (blocks, unkilled / "blocks")
+    ]
+    assert contents[0] == contents[1] and len(contents[0]) > 4
 
 
 def running(pid: str) -> bool:

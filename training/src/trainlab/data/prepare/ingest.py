@@ -124,8 +124,8 @@ class Group:
             stream.seek(self.offset)
             content = stream.read(self.size)
         with ipc.open_stream(content) as reader:
-            found: list[str] = reader.read_all().column(0).to_pylist()
-        return found
+            texts: list[str] = reader.read_all().column(0).to_pylist()
+        return texts
 
 
 def groups(work: Path, ordinal: int, shard: Shard) -> Iterator[Group]:
