@@ -71,8 +71,8 @@ SEARCHED = (
 
 def pages(*folders: str) -> list[Path]:
     """Return the pages of these folders."""
-    found = [page for folder in folders for page in sorted((DOCS / folder).glob("*.md"))]
-    return [page for page in found if page.name not in EXCEPT]
+    paths = (page for folder in folders for page in sorted((DOCS / folder).glob("*.md")))
+    return [page for page in paths if page.name not in EXCEPT]
 
 
 def paragraphs(text: str) -> Iterator[tuple[int, str]]:
