@@ -77,11 +77,11 @@ def quick(place: one_gpu.Place, say: Say) -> bool:
     from trainlab.serve import client
 
     began, case, name = time.monotonic(), CASES["quick"], "quick"
-    given = one_gpu.files_of(case, name, place)
+    arguments = one_gpu.files_of(case, name, place)
     wheels = ("--wheels", place.wheels) if place.wheels else ()
     out = place.work / "runs"
     for verb, more in (("fetch", wheels), ("run", ("--out", out, "--run", name))):
-        failed = place.trainlab(name, case.limit, verb, *given, "--models", place.models, *more)
+        failed = place.trainlab(name, case.limit, verb, *arguments, "--models", place.models, *more)
         say(until=verb, since_start=round(time.monotonic() - began, 2), failed=failed)
         if failed:
             return False
@@ -131,11 +131,11 @@ def phase(name: str, place: one_gpu.Place, say: Say) -> bool:
 
 PARTS: dict[str, Part] = {
     "dispatch": Part(dispatch, 90),
-    **{f"sharded-{one}": Part(partial(sharded, one), 65) for one in ("2x16", "8x4-recomputed", "2x16-fp8")},
+    **{f"sharded-{setting}": Part(partial(sharded, setting), 65) for setting in ("2x16", "8x4-recomputed", "2x16-fp8")},
     "fsdp2": Part(fsdp2, 75),
     "quick": Part(quick, 75),
     "adapters": Part(adapters, 60),
-    **{f"one_gpu-{one}": Part(partial(phase, one), 100) for one in SHAPES},
+    **{f"one_gpu-{name}": Part(partial(phase, name), 100) for name in SHAPES},
 }
 
 
@@ -201,8 +201,8 @@ def alone(args: argparse.Namespace) -> int:
     place = one_gpu.Place(args.work, args.wheels, args.smoke)
     began = time.monotonic()
 
-    def say(**found: Any) -> None:
-        write(args.out, {"part": args.part, "at": round(time.monotonic() - began, 1), **found})
+    def say(**fields: Any) -> None:
+        write(args.out, {"part": args.part, "at": round(time.monotonic() - began, 1), **fields})
 
     good = PARTS[args.part].run(place, say)
     sys.stdout.flush()
@@ -231,7 +231,7 @@ def main() -> int:
     args.work.mkdir(parents=True, exist_ok=True)
     if args.part:
         return alone(args)
-    unknown = [one for one in args.parts if not any(name.startswith(one) for name in PARTS)]
+    unknown = [prefix for prefix in args.parts if not any(name.startswith(prefix) for name in PARTS)]
     if unknown:
         parser.error(f"{unknown[0]}: no such part; there are {', '.join(PARTS)}")
     import torch

@@ -288,11 +288,13 @@ def saved_and_resumed(work: Path, smoke: bool, say: Any) -> bool:
         )
         model, tokens = chat.load_base(base, phase)
         cpt.prepare(model, phase)
-        clock = Clock(lambda run=name, **found: say(run=run, **found), 2 * batch * length, 6.0 * arch.parameters)
+        clock = Clock(lambda run=name, **fields: say(run=run, **fields), 2 * batch * length, 6.0 * arch.parameters)
         watch(clock, save=fsdp)
         began = now()
         summary = pretrain.fit(TrainingJob(phase, run_dir, model, tokens, parts, Progress(False)))
-        losses[name] = [one["loss"] for one in files.read_json(run_dir / "training_history.json") if "loss" in one]
+        losses[name] = [
+            entry["loss"] for entry in files.read_json(run_dir / "training_history.json") if "loss" in entry
+        ]
         say(
             run=name,
             what="trained",
@@ -300,7 +302,7 @@ def saved_and_resumed(work: Path, smoke: bool, say: Any) -> bool:
             seconds=round(now() - began, 2),
             steps=summary["steps"],
             resumed_from_step=summary["resumed_from_step"],
-            losses=[round(one, 5) for one in losses[name]],
+            losses=[round(loss, 5) for loss in losses[name]],
         )
         del model
     apart = {
@@ -313,16 +315,16 @@ def saved_and_resumed(work: Path, smoke: bool, say: Any) -> bool:
     return equal
 
 
-def furthest(one: list[float], other: list[float]) -> float:
+def furthest(first: list[float], second: list[float]) -> float:
     """Return the largest difference; infinite where one list is shorter."""
-    return max(abs(a - b) for a, b in zip(one, other, strict=True)) if len(one) == len(other) else float("inf")
+    return max(abs(a - b) for a, b in zip(first, second, strict=True)) if len(first) == len(second) else float("inf")
 
 
-def weights_apart(base: Path, one: Path, other: Path) -> float:
+def weights_apart(base: Path, left: Path, right: Path) -> float:
     """Return how far two results are apart, as a share of the way from `base` to the first."""
     from safetensors.torch import load_file
 
-    start, first, second = (load_file(folder / "model.safetensors") for folder in (base, one, other))
+    start, first, second = (load_file(folder / "model.safetensors") for folder in (base, left, right))
     way = sum(float((first[name].float() - tensor.float()).norm() ** 2) for name, tensor in start.items())
     apart = sum(float((first[name].float() - second[name].float()).norm() ** 2) for name in start)
     return (apart / way) ** 0.5

@@ -110,11 +110,11 @@ def admitted() -> str:
     for release, entry in releases().items():
         if "newest_kueue_for_trainjobs" in entry:
             bounds.setdefault(entry["newest_kueue_for_trainjobs"], []).append(release)
-    told = [
+    sentences = [
         f"TrainJobs of {', '.join(names)} are admitted by Kueue up to `stable-v{newest}` only, PyTorchJobs by all."
         for newest, names in bounds.items()
     ]
-    return "\n".join(told)
+    return "\n".join(sentences)
 
 
 def upgrades() -> str:

@@ -42,8 +42,10 @@ def value(overlays: list[str], key: str) -> str:
     for overlay in [each for each in overlays if each.endswith(only)] if key.startswith("phase.") else ():
         phase = load_values(paths(overlay)[:1], {}).phase.model_dump(mode="json")
         with contextlib.suppress(KeyError, TypeError):
-            found = reduce(lambda node, name: node[name], key.split(".")[1:], phase)
-            return "null" if found is None else json.dumps(found) if isinstance(found, list | bool) else str(found)
+            setting = reduce(lambda node, name: node[name], key.split(".")[1:], phase)
+            return (
+                "null" if setting is None else json.dumps(setting) if isinstance(setting, list | bool) else str(setting)
+            )
     return ""
 
 

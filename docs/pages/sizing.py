@@ -59,7 +59,7 @@ def plan(paths: list[Path]) -> dict[str, Any]:
     return planned
 
 
-def whole_manual(phase: Any) -> bool:
+def all_topics(phase: Any) -> bool:
     """Return whether all of Python's manual is the text: each Python has another, and the page is the same for all."""
     return phase.data.source == TOPICS and phase.data.train_rows is None
 
@@ -80,7 +80,7 @@ def row(paths: list[Path]) -> list[str]:
         f"{resources.cpu} cores, {resources.memory}",
         "required" if job["nodes"] > 1 else "no",
         *(f"{gib(needed[name])} of {asked[name] / 2**30:.0f}" for name in ("models", "runs")),
-        "by the size of Python's manual" if whole_manual(phase) else seconds(cost["seconds"]),
+        "by the size of Python's manual" if all_topics(phase) else seconds(cost["seconds"]),
         f"{resources.timeout_minutes:g} min",
         served,
         "no" if phase.serve.runtime == "vllm" else "yes",

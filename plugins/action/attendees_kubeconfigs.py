@@ -51,14 +51,14 @@ class ActionModule(ClusterAction):
 
     def _all(self, args: Json, folder: Path, cluster: Json) -> Json:
         written, until = [], []
-        for one, token in self._tokens(args, folder):
+        for attendee, token in self._tokens(args, folder):
             if not token:
-                written.append(one["name"])
+                written.append(attendee["name"])
                 continue
             until.append(ends(token))
-            text = kubeconfig_text(cluster, one["namespace"], one["name"], token)
-            if not self.check and write(_file(folder, one), text):
-                written.append(one["name"])
+            text = kubeconfig_text(cluster, attendee["namespace"], attendee["name"], token)
+            if not self.check and write(_file(folder, attendee), text):
+                written.append(attendee["name"])
         site, changed = folder / SITE, bool(written)
         if not self.check and args["site"]:
             changed = write(site, f"---\n{yaml.safe_dump({'site': args['site']}, sort_keys=False)}") or changed
@@ -72,16 +72,18 @@ class ActionModule(ClusterAction):
         """Yield each attendee, in their order, with the token that serves: empty where check mode asks for none."""
         account, seconds = args["service_account"], int(args["hours"] * 3600)
 
-        def one(attendee: Json) -> str:
+        def token_for(attendee: Json) -> str:
             path = f"/api/v1/namespaces/{attendee['namespace']}/serviceaccounts/{account}"
-            found = self.api.get(path)
+            service_account = self.api.get(path)
             token = token_in(_file(folder, attendee))
-            if found is not None and still_serves(token, found["metadata"]["uid"], datetime.now(UTC)):
+            if service_account is not None and still_serves(
+                token, service_account["metadata"]["uid"], datetime.now(UTC)
+            ):
                 return token
             return "" if self.check else self._token(path, seconds)
 
         with ThreadPoolExecutor(MAX_PARALLEL) as several:
-            yield from zip(args["attendees"], several.map(one, args["attendees"]), strict=True)
+            yield from zip(args["attendees"], several.map(token_for, args["attendees"]), strict=True)
 
     def _token(self, path: str, seconds: int) -> str:
         wanted = {

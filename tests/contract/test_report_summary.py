@@ -49,7 +49,7 @@ def test_the_clearest_pair_comes_first_and_each_score_has_a_row() -> None:
 
 
 def test_the_demo_without_a_cluster_tells_the_same_pair_and_rows() -> None:
-    lines = "\n".join(alone.told({"clearest": [PAIR], "rows": ROWS})).split("\n")
+    lines = "\n".join(alone.report_lines({"clearest": [PAIR], "rows": ROWS})).split("\n")
     assert lines[1].startswith("The clearest of the answers") and lines[2] == "When can babies have honey?"
     assert lines[3] == "  base   At 12 weeks." and lines[4].startswith("  tuned  Never") and max(map(len, lines)) <= 130
     printed = [
@@ -60,7 +60,7 @@ def test_the_demo_without_a_cluster_tells_the_same_pair_and_rows() -> None:
         ).splitlines()
     ]
     assert [line for line in lines if "134 questions" in line] == [line for line in printed if "134 questions" in line]
-    assert next(alone.told({"rows": []})).startswith("\nheld-out"), "an image phase has no pairs"
+    assert next(alone.report_lines({"rows": []})).startswith("\nheld-out"), "an image phase has no pairs"
 
 
 def test_a_report_without_pairs_begins_with_the_run() -> None:

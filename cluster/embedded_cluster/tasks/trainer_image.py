@@ -45,10 +45,10 @@ def vllm_reference(packages: str) -> str:
 
 def _digest(files: Iterator[Path] | list[Path], also: str) -> str:
     """Hash over names and contents, and `also`, 12 hex digits."""
-    whole = hashlib.sha256(also.encode())
+    digest = hashlib.sha256(also.encode())
     for file in sorted(files):
-        whole.update(f"{file.relative_to(paths.REPO)}\0".encode() + file.read_bytes())
-    return whole.hexdigest()[:12]
+        digest.update(f"{file.relative_to(paths.REPO)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _sources() -> Iterator[Path]:
@@ -87,16 +87,16 @@ def build_stage(
 
     With `gpu` it has the libraries of CUDA, and what a GPU's kernels are compiled with, which is installed from Debian.
     """
-    given = {"BASE": _base(), "GPU": "yes" if gpu else "no", "PIP_ARGS": "--no-index --find-links /wheels"}
+    build_args = {"BASE": _base(), "GPU": "yes" if gpu else "no", "PIP_ARGS": "--no-index --find-links /wheels"}
     options = ("--layers", "--target", target)
     with say.step(f"buildah: stage {target}"):
-        build_image(ref, context / file, given, pyenv.wheels(gpu), *options, context=context, online=gpu)
+        build_image(ref, context / file, build_args, pyenv.wheels(gpu), *options, context=context, online=gpu)
 
 
 def build_image(
     ref: str,
     file: Path,
-    given: Mapping[str, str],
+    build_args: Mapping[str, str],
     wheels: Path,
     *options: str,
     context: Path = paths.REPO,
@@ -108,7 +108,11 @@ def build_image(
     """
     arguments = [
         *("build", *options, "--quiet", "--tag", ref, "--file", str(file)),
-        *(word for key, value in {**given, "INSTALL": INSTALL}.items() for word in ("--build-arg", f"{key}={value}")),
+        *(
+            word
+            for key, value in {**build_args, "INSTALL": INSTALL}.items()
+            for word in ("--build-arg", f"{key}={value}")
+        ),
         *("--volume", f"{wheels}:/wheels:ro", "--volume", f"{pyenv.installer() / 'bin'}:/installer:ro", str(context)),
     ]
     images.buildah(*arguments, mounts=[context], env=proxies.handed_on(os.environ) if online else None, quiet=True)
@@ -145,7 +149,7 @@ def build(answer: bool = False) -> None:
 
     With `answer` a model is trained in its root first, and answers.
     """
-    with images.one_build():
+    with images.exclusive_build():
         outcome = _outcome()
         if answer:
             from embedded_cluster.tasks import first_answer
@@ -162,13 +166,13 @@ def build_and_push(to: push.Target, gpu: bool) -> None:
     ref = _name(gpu)
     tag = ref.rpartition(":")[2]
     with say.step(f"ask {to.host}"):
-        found = push.digest_of(to, tag)
-    changed = not found
+        digest = push.digest_of(to, tag)
+    changed = not digest
     if changed:
-        with images.one_build():
+        with images.exclusive_build():
             _in_buildahs_store(ref, gpu)
-            found = push.push(to, tag, images.stored(ref))
-    outcome = {"image": f"{to.repository}@{found}", "digest": found, "changed": changed}
+            digest = push.push(to, tag, images.stored(ref))
+    outcome = {"image": f"{to.repository}@{digest}", "digest": digest, "changed": changed}
     sys.stdout.write(f"{json.dumps(outcome)}\n")
 
 

@@ -103,14 +103,14 @@ CONFIG_KEY = "phase.text.hub_config"
 ROWS = "train.jsonl"
 
 
-def place(phase: TextPhase, models: Path, given: Path | None) -> Path:
-    """Return the file or folder that holds the text: `given` (--data), else DATA_DIR, else what `data.source` names.
+def place(phase: TextPhase, models: Path, override: Path | None) -> Path:
+    """Return the file or folder that holds the text: `override` (--data), else DATA_DIR, else what `data.source` names.
 
     For pydoc:topics without either, nothing exists at the returned path: the text ships with Python. Raises UserError
     for a missing path.
     """
     source = phase.data.source
-    if named := named_data(given):
+    if named := named_data(override):
         return named
     path = _inside(phase, source, datasets_dir(models))
     if source.startswith("hf:"):

@@ -137,11 +137,11 @@ def needed_lines(count: int | None, path: Path) -> int | None:
     return count if (path / RECORD).exists() else None
 
 
-def folder(data: Data, models: Path, given: Path | None = None, fetched: Path | None = None) -> Path:
-    """Return the data set's folder: `given` (--data), else DATA_DIR, else `fetched`, where the rows of a table are, else what
+def folder(data: Data, models: Path, override: Path | None = None, fetched: Path | None = None) -> Path:
+    """Return the data set's folder: `override` (--data), else DATA_DIR, else `fetched`, where the rows of a table are, else what
     `data.source` names."""
     remedy = "correct the source or pass --data DIR"
-    if named := named_data(given):
+    if named := named_data(override):
         path = named
     elif fetched:
         path, remedy = fetched, "run `trainlab fetch` with the same --models"

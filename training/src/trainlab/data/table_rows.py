@@ -242,9 +242,9 @@ def _entry(row: Row, template: str | None) -> dict[str, str]:
     """Return a row's digests; its `form` and `topic` do not decide where it belongs."""
     group = normal(row["question"]) if "question" in row else row["verse"]
     row = worded(row, template)
-    whole = _digest(*(text for name, text in row.items() if name not in ("form", "topic")))
+    text_digest = _digest(*(text for name, text in row.items() if name not in ("form", "topic")))
     items = json.dumps(sorted(row.items()))
-    return {"group": _digest(group), "whole": whole, "items": items, "row": json.dumps(row)}
+    return {"group": _digest(group), "whole": text_digest, "items": items, "row": json.dumps(row)}
 
 
 def worded(row: Row, template: str | None) -> Row:
@@ -268,8 +268,7 @@ def columns(table: Table, there: Mapping[str, Any], source: str) -> Row:
     The pair is the one that `table` names, else the one whose column names the set has. There is a topic if it is named, or needed for
     the question.
     """
-    given = table.columns
-    named = {key: column for key, column in given.model_dump().items() if column is not None}
+    named = {key: column for key, column in table.columns.model_dump().items() if column is not None}
     listed = ", ".join(map(repr, there))
     pair = next((pair for pair in (VERSES, QUESTIONS) if set(pair) & set(named)), None)
     if pair is None:

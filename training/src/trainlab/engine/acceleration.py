@@ -153,7 +153,7 @@ def why_not_fp8(phase: Phase) -> str | None:
     return None
 
 
-def whole_state(trainer: Any, phase: Phase) -> dict[str, Any] | None:
+def gathered_state(trainer: Any, phase: Phase) -> dict[str, Any] | None:
     """Return all weights of a sharded model on rank 0, None for one that is not sharded; every rank must call it."""
     if not sharded(phase):
         return None

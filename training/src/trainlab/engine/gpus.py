@@ -228,6 +228,6 @@ def _launch() -> None:
     from trainlab.engine import triton_probe
 
     values = torch.zeros(16, device="cuda")
-    triton_probe.add_one[(1,)](values, 16)
+    triton_probe.increment[(1,)](values, 16)
     if values.sum().item() != 16:
         raise RuntimeError("a kernel of Triton computes wrongly")

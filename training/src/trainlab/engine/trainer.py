@@ -371,7 +371,7 @@ def result(phase: LanguagePhase) -> str:
 
 def save_best(job: TrainingJob, trainer: CheckpointedTrainer) -> None:
     """Write the result (safetensors and tokenizer, in `model.saved_dtype`) from rank 0; all ranks wait for it."""
-    state = acceleration.whole_state(trainer, job.phase)  # every rank takes part if weights are sharded
+    state = acceleration.gathered_state(trainer, job.phase)  # every rank takes part if weights are sharded
     if dist.is_main():
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
         target = job.run_dir / result(job.phase)

@@ -38,7 +38,7 @@ def adopt(phase: LanguagePhase, out: Path, run_dir: Path) -> Path:
     """
     target = run_dir / FOLDER
     if (target / fetch.RECORD).exists():
-        _tell_of_a_newer_one(phase, out, target)
+        _note_newer_parent(phase, out, target)
         return target
     parent = find(phase, out)
     gate = check(phase, parent)
@@ -120,7 +120,7 @@ def _newest(phase: Phase, out: Path) -> Path | None:
     return max(ended)[1] if ended else None
 
 
-def _tell_of_a_newer_one(phase: Phase, out: Path, kept: Path) -> None:
+def _note_newer_parent(phase: Phase, out: Path, kept: Path) -> None:
     """Say that a run keeps the parent that it started from although there is now a newer one."""
     own, newest = files.read_json(kept / fetch.RECORD)["parent"]["run"], None if _named(phase) else _newest(phase, out)
     if newest and newest.name != own:

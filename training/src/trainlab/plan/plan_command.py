@@ -278,11 +278,11 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
 def _checkpoint_row(plan: Plan, cost: Cost) -> str:
     """Return how many there are, and what they cost."""
     each = cost.checkpoint_bytes / plan.storage
-    one = f"of {size(cost.checkpoint_bytes)}, {seconds(each)} at {size(plan.storage)}/s"
+    details = f"of {size(cost.checkpoint_bytes)}, {seconds(each)} at {size(plan.storage)}/s"
     if not cost.checkpoints:
-        return f"none: one {one} needs {seconds(volumes.SHARE * each)} of training before it"
+        return f"none: one {details} needs {seconds(volumes.SHARE * each)} of training before it"
     waits = f"{seconds(cost.checkpoint_seconds)} in all" if cost.checkpoint_seconds else "beside the training"
-    return f"{cost.checkpoints} {one} each, {waits}"
+    return f"{cost.checkpoints} {details} each, {waits}"
 
 
 def _server_row(need: Server, tokens: int) -> str:

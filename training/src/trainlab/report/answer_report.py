@@ -281,7 +281,7 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
             row["label"] = item["label"]
         for name, part in (("base", item), ("tuned", other)):
             said = _said(part, phase)
-            stated = facts.found(part["text"], item["facts"])
+            stated = facts.matches(part["text"], item["facts"])
             row[name] = {**said, "loss": part["loss"], "found": stated, "adherence": part.get("adherence")}
             row[name]["forbidden"] = facts.forbidden(part["text"], item.get("never", []))
             row[name] |= {key: part.get(key) for key in ("said", "labelled")}

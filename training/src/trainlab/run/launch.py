@@ -121,7 +121,7 @@ def _attempt(run: Run, args: argparse.Namespace) -> int:
             line = attempts.begin(run_dir, allowed)
         if line:
             print(f"trainlab: {line}", flush=True)
-    last = allowed is not None and attempts.last_one(run_dir, allowed)  # now: later it may be the next attempt's
+    last = allowed is not None and attempts.is_last(run_dir, allowed)  # now: later it may be the next attempt's
     code = _torchrun(run, args)
     # JobSet, which ends the pods that are left of a job that lost one, counts that itself; a PyTorchJob's operator ends none then.
     stopped = code == STOPPED or (code == LOST_PEER and INDEX_VARIABLE not in os.environ)

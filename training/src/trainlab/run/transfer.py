@@ -146,8 +146,8 @@ def put(source: Path, target: str, pods: "Pods", replace: bool = False) -> str:
     states = {each["name"]: _state(_at(source, each["name"])) for each in sent}
     for each in sent:
         each["sha256"] = files.sha256(_at(source, each["name"]))
-    whole = hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
-    common = {"root": "/volume", "target": place.path, "ident": whole[:12]}
+    digest = hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
+    common = {"root": "/volume", "target": place.path, "ident": digest[:12]}
     size = sum(each["size"] for each in sent)
 
     def changed() -> None:
@@ -200,7 +200,7 @@ def put(source: Path, target: str, pods: "Pods", replace: bool = False) -> str:
                     pod.ask({"call": "drop", **common})
             raise
     said = "is there already" if before else "is there now"
-    text = f"{place} {said}, in claim {pod.claim}: {_count(sent)}, {size:,} bytes, sha256 {whole if sent[0]['name'] else sent[0]['sha256']}"
+    text = f"{place} {said}, in claim {pod.claim}: {_count(sent)}, {size:,} bytes, sha256 {digest if sent[0]['name'] else sent[0]['sha256']}"
     return "\n".join([text, *_usage(source, place)])
 
 
@@ -344,7 +344,7 @@ def _local(source: Path) -> list[Json]:
     """Return name and size of a file (its name is empty) or of each file in a folder; raises UserError for what cannot be copied."""
     if not source.exists():
         raise UserError(f"{source}: no such file or folder; correct the path")
-    found = []
+    entries = []
     for name, path in volume_pod.walk(source):
         try:
             name.encode("utf-8")
@@ -352,10 +352,10 @@ def _local(source: Path) -> list[Json]:
             raise UserError(f"{path!r}: its name is not UTF-8; rename it") from None
         if not os.access(path, os.R_OK):
             raise UserError(f"{path}: cannot be read; correct its rights")
-        found.append({"name": name, "size": Path(path).stat().st_size})
-    if not found:
+        entries.append({"name": name, "size": Path(path).stat().st_size})
+    if not entries:
         raise UserError(f"{source}: holds no file; put something into it")
-    return found
+    return entries
 
 
 def _at(root: Path, name: str) -> Path:
@@ -475,9 +475,9 @@ class Pods:
         where = ["-n", self._namespace] if self._namespace else []
         return ["sh", "-c", f'exec env {self._kubectl} "$@"', "sh", *where, *words]
 
-    def call(self, *words: str, given: Json | None = None) -> Json:
+    def call(self, *words: str, document: Json | None = None) -> Json:
         """Return what kubectl prints as JSON; raises UserError with its own words."""
-        text = json.dumps(given) if given else None
+        text = json.dumps(document) if document else None
         done = subprocess.run(self.command(*words), input=text, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UserError(f"kubectl {shlex.join(words[:3])}: {_last(done.stderr)}")
@@ -486,9 +486,9 @@ class Pods:
 
     def claim(self, volume: str, release: str | None) -> str:
         """Return the claim that holds a volume of the release, or of the only one; raises UserError with what there is."""
-        found = self.call("get", "pvc", "-l", OURS, "-o", "json")["items"]
+        items = self.call("get", "pvc", "-l", OURS, "-o", "json")["items"]
         claims: dict[str, dict[str, str]] = {}
-        for each in found:
+        for each in items:
             labels = each["metadata"].get("labels") or {}
             claims.setdefault(labels.get(INSTANCE, ""), {})[labels.get(COMPONENT, "")] = each["metadata"]["name"]
         if release:
@@ -527,7 +527,7 @@ class Pods:
     def running(self, volume: str) -> Iterator["Pod"]:
         """Start a pod that mounts the volume, and remove it whatever happens."""
         target = self._spec(self, volume)
-        made = self.call("create", "-o", "json", "-f", "-", given=manifest(target, self._minutes))
+        made = self.call("create", "-o", "json", "-f", "-", document=manifest(target, self._minutes))
         name = made["metadata"]["name"]
         try:
             self._wait(name)

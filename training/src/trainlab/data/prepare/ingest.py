@@ -95,7 +95,7 @@ def ingest(
     sources: Sequence[Source], options: Options, work: Path, workers: Workers, progress: Progress
 ) -> list[Shard]:
     """Write the missing shards; return all. Raises UserError for more bad rows than --skip-bad."""
-    shards = _found(work)
+    shards = _existing(work)
     if not (shards and shards[-1].done):
         items = _items(sources, options, shards[-1].next if shards else (0, 0))
         clean = partial(_cleaned, min_chars=options.min_chars, without=options.without)
@@ -111,7 +111,7 @@ def texts(work: Path, ordinal: int) -> Iterator[list[str]]:
             yield file.read_row_group(group, columns=["text"]).column(0).to_pylist()
 
 
-def _found(work: Path) -> list[Shard]:
+def _existing(work: Path) -> list[Shard]:
     shards: list[Shard] = []
     while (marker := file_name(work, "clean", len(shards), "json")).exists():
         value: dict[str, Any] = files.read_json(marker)
