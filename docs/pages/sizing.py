@@ -99,7 +99,7 @@ of date. `trainlab plan FILE --gpu GPU` computes the same for other values or an
 - **RWX**: a StorageClass with ReadWriteMany. Where it is not required, set `accessMode: ReadWriteOnce` if the class has no other mode
   ([storage](../operate/storage.md)).
 - **Volume**: what the phase writes, planned, of the size that the chart asks for.
-- **Training**: steps only, planned, without start-up, downloads and scoring. Small batches leave a GPU waiting, and take longer:
+- **Training**: steps only, planned, without start-up, compilation, downloads and scoring. Small batches leave a GPU waiting, and take longer:
   [measured times on a GPU](../evidence/benchmarks.md#one-gpu).
 - **Limit**: `phase.resources.timeout_minutes`, after which the job ends.
 - **Page**: the served model's own page for a browser, with both models' answers side by side. vLLM has no such page: ask it with

@@ -137,9 +137,9 @@ def chosen_fp8(run_dir: Path) -> dict[str, Any] | None:
 
 
 def compile_layers(model: Any, backend: str = "inductor") -> None:
-    """Compile each decoder layer in place: one graph for all of them, and every weight keeps its name."""
+    """Compile each decoder layer in place: one graph for all of them and each shape (engine/compiled.py); every weight keeps its name."""
     for layer in decoder_layers(model):
-        layer.compile(backend=backend)
+        layer.compile(backend=backend, dynamic=False)
 
 
 def why_not_fp8(phase: Phase) -> str | None:
