@@ -208,7 +208,7 @@ class StepReporter(TrainerCallback):
             self._train["tokens_per_second"] = tokens / (time.monotonic() - self._began)
             if self._progress.peak_tokens:
                 self.mfu = self._train["mfu"] = self._train["tokens_per_second"] / self._progress.peak_tokens
-            measured = {key: self._train[key] for key in ("tokens_per_second", "mfu") if key in self._train}
+            measured = {key: value for key, value in self._train.items() if key in ("tokens_per_second", "mfu")}
             # the loss was read: a GPU has ended the step
             measured["step_seconds"] = time.monotonic() - self._step_began
             for entry in (logs, *state.log_history[-1:]):
