@@ -123,7 +123,7 @@ def measured(name: str, shape: str) -> str:
     page = (ROOT / "docs" / "evidence" / "benchmarks.md").read_text("utf-8")
     for line in page.splitlines():
         if line.startswith(f"| {name},") and f" {shape}," in line:
-            _, _, _, steps, training, step, *_ = line.strip("| ").split(" | ")
+            steps, training, step = line.strip("| ").split(" | ")[3:6]
             took = f"{step} s" if step != "-" else f"{float(training) / int(steps):.2f} s with validation"
             return f"{took}, {'H200' if '(H200)' in line else 'H100'}"
     return "no"
