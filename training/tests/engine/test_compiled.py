@@ -31,18 +31,32 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounter]:
     torch._dynamo.reset()
 
 
+class Seen(dict[bool, set[int]]):
+    """Tokens of the batches that a model read, in training or not."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__({True: set(), False: set()})
+        model.register_forward_pre_hook(self.note, with_kwargs=True)
+
+    def note(self, model: Any, _: Any, inputs: dict[str, Any]) -> None:
+        """Count the batch."""
+        self[model.training].add(inputs["input_ids"].numel())
+
+
 def both(
     phase_dict: Any, kind: Any, base: Path, rows: Path, folder: Path, **blocks: Any
-) -> list[tuple[list[float], dict[str, Any]]]:
-    """Train as it is and compiled; return of each the losses of all steps and validations, and the summary."""
+) -> list[tuple[list[float], dict[str, Any], Seen]]:
+    """Train as it is and compiled; return of each the losses of all steps and validations, the summary, and the batches."""
     results = []
     for name, compile_layers in (("plain", False), ("compiled", True)):
         stage = {**kind["stage"], **blocks.get("stage", {}), "compile": compile_layers}
         gpu = {"gpus_per_node": 1, "processes_per_node": 1}  # without which compiling is refused
         phase = phase_of(phase_dict, kind, **{**blocks, "stage": stage, "resources": gpu})
-        summary = train(make_job(phase, base, rows, folder / name))
+        job = make_job(phase, base, rows, folder / name)
+        seen, summary = Seen(job.model), train(job)
         history = files.read_json(folder / name / "training_history.json")
-        results.append(([one[key] for one in history for key in ("loss", "eval_loss") if key in one], summary))
+        losses = [one[key] for one in history for key in ("loss", "eval_loss") if key in one]
+        results.append((losses, summary, seen))
     return results
 
 
@@ -50,11 +64,13 @@ def both(
     ("kind", "block", "graphs"),
     [
         pytest.param(SFT, PACKED, 1, id="packed"),
-        pytest.param(SFT, {**PACKED, "gradient_checkpointing": True}, 1, id="packed, recomputed"),
-        pytest.param(SFT, {**PACKED, "batch_size": 2}, 1, id="packed, two rows a batch"),
+        pytest.param(
+            SFT, {**PACKED, "gradient_checkpointing": True}, 1, id="packed, recomputed", marks=pytest.mark.slow
+        ),
+        pytest.param(SFT, {**PACKED, "batch_size": 2}, 1, id="packed, two rows a batch", marks=pytest.mark.slow),
         pytest.param(LORA, PACKED, 2, id="packed, adapters"),  # what the first layer reads needs no gradient
-        pytest.param(SFT, {"batch_size": 3}, 1, id="single rows"),
-        pytest.param(DPO, {"batch_size": 4}, 1, id="pairs"),
+        pytest.param(SFT, {"batch_size": 3}, 1, id="single rows", marks=pytest.mark.slow),
+        pytest.param(DPO, {"batch_size": 4}, 1, id="pairs", marks=pytest.mark.slow),
     ],
 )
 def test_rows_of_many_lengths_are_one_graph_with_the_same_losses(
@@ -66,8 +82,13 @@ def test_rows_of_many_lengths_are_one_graph_with_the_same_losses(
     assert len(plain[0]) >= 5 and fixed[0] == pytest.approx(plain[0], abs=1e-4)
     assert fixed[1]["tokens"] == plain[1]["tokens"] > 0  # without padding
     assert counter.frame_count == graphs
+    trained, validated = fixed[2][True], fixed[2][False]
+    whole = 96 * block["batch_size"] * (2 if kind is DPO else 1)
+    assert max(trained) == whole and min(validated) < whole, "validation is not padded"
+    assert trained == {whole} or not block.get("packing"), "packed batches are whole, single rows may lack some"
 
 
+@pytest.mark.slow
 def test_without_padding_each_length_is_a_graph(
     phase_dict: Any, tmp_path: Path, tiny_model: Path, counter: CompileCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,16 @@ class CompiledTrainer(Trainer):
             return super().training_step(model, inputs, *args, **kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """As the Trainer's, uncompiled: without gradients each shape would be one more graph."""
-        with uncompiled(self.whole_batch is not None):
+        """As the Trainer's, uncompiled and so without padding to one length: without gradients each shape would be one more graph."""
+        if self.whole_batch is None:
             return super().evaluate(*args, **kwargs)
+        collator: Any = self.data_collator
+        length = getattr(collator, "pad_to_multiple_of", None)  # blocks need none, and their collator has none
+        try:
+            if length:
+                collator.pad_to_multiple_of = None
+            with uncompiled():
+                return super().evaluate(*args, **kwargs)
+        finally:
+            if length:
+                collator.pad_to_multiple_of = length

@@ -206,8 +206,8 @@ def _cost(
     job: Job, arch: Architecture, device: Device, speeds: tuple[float, float], when: Schedule, trained: int
 ) -> Cost:
     network, storage = speeds
-    whole = job.packed or job.compiled or job.tokens_per_row is None
-    length = float(job.max_length) if whole or job.tokens_per_row is None else job.tokens_per_row
+    full = job.packed or job.compiled
+    length = float(job.max_length) if full or job.tokens_per_row is None else job.tokens_per_row
     each = flop_per_token(job, arch, length)
     once = frozen_flop_per_token(job, arch, length) * when.tokens / max(job.epochs, 1)
     rate = device.peak(job.precision) * device.mfu_good

@@ -62,9 +62,7 @@ class Job:
     gradient_bytes: int = 2  # of a gradient that DDP sends; FSDP2's: REDUCED_BYTES
     precision: Literal["bf16", "fp32"] = "bf16"
     checkpointing: bool = False
-    compiled_lengths: int = (
-        0  # for each of which torch.compile makes a graph of the decoder layers; batches are padded to them
-    )
+    compiled_lengths: int = 0  # that batches are padded to, with a graph of the decoder layers for each
     chunked_loss: bool = False
     sharded: bool = False  # FSDP: weights, gradients and states sharded across the ranks
     # where
