@@ -174,7 +174,11 @@ class Stage(Strict):
     """What every stage has."""
 
     name: str  # each kind below lists its names and parents
-    compile: bool = Field(False, description="Compile each decoder layer with torch.compile (GPUs only).")
+    compile: bool = Field(
+        False,
+        description="Compile each decoder layer with torch.compile (GPUs only). Batches are padded to model.max_length, so that each "
+        "length is compiled once.",
+    )
     fsdp: bool = Field(
         False,
         description="FSDP2: weights, gradients and optimizer states sharded across the ranks (several GPUs only).",

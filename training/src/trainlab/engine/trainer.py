@@ -29,7 +29,7 @@ from trl import SFTTrainer
 from trainlab import files
 from trainlab.config import LanguagePhase, Phase, SftPhase
 from trainlab.config.methods import CurriculumStep
-from trainlab.engine import acceleration, checkpoints, dist
+from trainlab.engine import acceleration, checkpoints, compiled, dist
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import answer_loss
 from trainlab.engine.saving import Beside, BestWeights, RoundingGuard, SaveCallback
@@ -54,7 +54,7 @@ class TrainingJob:
     progress: Progress
 
 
-class CheckpointedTrainer(Trainer):
+class CheckpointedTrainer(compiled.CompiledTrainer):
     """Writes `complete.json` last into each checkpoint, and reports a full volume in a sentence."""
 
     keep = 1
@@ -119,17 +119,19 @@ class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
             return self._loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool, num_items_in_batch: Any) -> Any:
-        if return_outputs or torch.cuda.is_available():
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        head = self.accelerator.unwrap_model(model).get_output_embeddings()
-        loss = answer_loss(model, head, inputs, num_items_in_batch)
-        if model.training:
-            mask = inputs.get("attention_mask")  # none if packed
-            seen = mask.sum() if mask is not None else torch.tensor(inputs["labels"].numel())
-            self._total_train_tokens += int(self.accelerator.gather_for_metrics(seen).sum())
+        before, by_trl = self._total_train_tokens, return_outputs or torch.cuda.is_available()
+        if by_trl:
+            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        else:
+            head = self.accelerator.unwrap_model(model).get_output_embeddings()
+            # `num_items_in_batch` counts every rank's tokens, and DDP averages gradients
+            ranks = 1 if num_items_in_batch is None else self.accelerator.num_processes
+            loss = ranks * answer_loss(model, head, inputs, num_items_in_batch)
+        if model.training and (self.whole_batch or not by_trl):  # TRL counts the padding of packed rows
+            seen = self.accelerator.gather_for_metrics(compiled.real_tokens(inputs))
+            self._total_train_tokens = before + int(seen.sum())
             self._metrics["train"]["num_tokens"] = [self._total_train_tokens]
-        # `num_items_in_batch` counts every rank's tokens, and DDP averages gradients
-        return loss if num_items_in_batch is None else loss * self.accelerator.num_processes
+        return loss
 
 
 class BlockTrainer(CheckpointedTrainer):
@@ -206,9 +208,7 @@ class StepReporter(TrainerCallback):
             self._train["tokens_per_second"] = tokens / (time.monotonic() - self._began)
             if self._progress.peak_tokens:
                 self.mfu = self._train["mfu"] = self._train["tokens_per_second"] / self._progress.peak_tokens
-            measured: dict[str, float] = {
-                key: self._train[key] for key in ("tokens_per_second", "mfu") if key in self._train
-            }
+            measured = {key: value for key, value in self._train.items() if key in ("tokens_per_second", "mfu")}
             # the loss was read: a GPU has ended the step
             measured["step_seconds"] = time.monotonic() - self._step_began
             for entry in (logs, *state.log_history[-1:]):
@@ -257,7 +257,7 @@ def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, An
 
 def configure_callbacks(trainer: CheckpointedTrainer, job: TrainingJob, step_tokens: int = 0) -> None:
     """Set when checkpoints are written, report steps by our lines instead of the library's and to TensorBoard on rank 0."""
-    trainer.keep = job.phase.train.keep_checkpoints
+    trainer.keep, trainer.whole_batch = job.phase.train.keep_checkpoints, compiled.batch_tokens(job.phase)
     trainer.add_callback(SaveCallback(job.phase.train.checkpoints))
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)

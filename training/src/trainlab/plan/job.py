@@ -62,7 +62,7 @@ class Job:
     gradient_bytes: int = 2  # of a gradient that DDP sends; FSDP2's: REDUCED_BYTES
     precision: Literal["bf16", "fp32"] = "bf16"
     checkpointing: bool = False
-    compiled: bool = False  # each decoder layer, by torch.compile
+    compiled_lengths: int = 0  # that batches are padded to, with a graph of the decoder layers for each
     chunked_loss: bool = False
     sharded: bool = False  # FSDP: weights, gradients and states sharded across the ranks
     # where
@@ -101,6 +101,21 @@ class Job:
     def effective_batch(self) -> int:
         """Rows per optimizer step across all ranks."""
         return self.batch * self.accumulation * self.world
+
+    @property
+    def compiled(self) -> bool:
+        """True if each decoder layer is compiled."""
+        return self.compiled_lengths > 0
+
+    @property
+    def graphs(self) -> int:
+        """Graphs that are compiled: with adapters two for each length, for what the first layer reads needs no gradient."""
+        return self.compiled_lengths * (2 if self.trainable == "lora" else 1)
+
+    @property
+    def padded_tokens(self) -> int:
+        """Tokens of a step, across all ranks, if each sequence has the maximum length."""
+        return self.effective_batch * self.sequences * self.max_length
 
     @property
     def backward_layers(self) -> int:

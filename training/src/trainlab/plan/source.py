@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import CptPhase, DpoPhase, LanguagePhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
-from trainlab.config.methods import STAGES
+from trainlab.config.methods import STAGES, PretrainStage
 from trainlab.config.rule import PRODUCT_LABEL, SHARE
 from trainlab.config.types import CIFAR10, TOPICS, quantity
 from trainlab.data import chat_rows, corpus, table_files
@@ -87,7 +87,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         gradient_bytes=4,  # trained weights are kept in float32 (models/layers.py), and DDP sends them unchanged
         precision="bf16" if narrow else "fp32",
         checkpointing=isinstance(phase, LanguagePhase) and phase.recomputes,
-        compiled=bool(stage and stage.compile),
+        compiled_lengths=_compiled_lengths(phase),
         chunked_loss=isinstance(phase, TextPhase),
         sharded=sharded,
         nodes=phase.resources.nodes,
@@ -119,6 +119,14 @@ def job_of(values: Values, files: list[Path]) -> Job:
         serve_rank=served_rank(rank),
         serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart passes it to vLLM
     )
+
+
+def _compiled_lengths(phase: Phase) -> int:
+    """Return how many lengths of batches are compiled (engine/compiled.py): those of a curriculum, else one."""
+    stage = phase.stage_block
+    if not (stage and stage.compile):
+        return 0
+    return len({step.length for step in stage.curriculum}) if isinstance(stage, PretrainStage) else 1
 
 
 def listed(job: Job) -> tuple[Job, str | None]:

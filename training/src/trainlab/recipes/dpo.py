@@ -132,6 +132,7 @@ def fit(job: "TrainingJob") -> dict[str, Any]:
     from transformers import set_seed
 
     from trainlab.engine import acceleration, trainer
+    from trainlab.engine.compiled import uncompiled
     from trainlab.models.layers import everything
 
     phase: DpoPhase = job.phase
@@ -139,7 +140,8 @@ def fit(job: "TrainingJob") -> dict[str, Any]:
     counts = everything(job.model)
     rows, validation = chat_rows.split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
     acceleration.prepare(job.model, phase, job.run_dir, job.progress.say)
-    with job.progress.step(f"log-probabilities of the parent for {len(rows) + len(validation)} pairs"):
+    pairs = len(rows) + len(validation)
+    with uncompiled(phase.stage.compile), job.progress.step(f"log-probabilities of the parent for {pairs} pairs"):
         built = build(job, rows, validation)
     summary = trainer.summarize(phase, built, trainer.fit(job, built), len(rows), len(validation))
     reference = "log-probabilities of the parent, computed once"
@@ -210,6 +212,7 @@ def config(phase: DpoPhase, folder: Path, validate: bool, precompute: bool = Tru
     from trl import DPOConfig
 
     from trainlab.engine import acceleration
+    from trainlab.engine.compiled import padded_length
     from trainlab.engine.trainer import settings
 
     return DPOConfig(
@@ -217,6 +220,7 @@ def config(phase: DpoPhase, folder: Path, validate: bool, precompute: bool = Tru
         beta=phase.stage.beta,
         precompute_ref_log_probs=precompute,
         max_length=None,  # chat.encode refuses longer rows by name
+        pad_to_multiple_of=padded_length(phase),
         # TRL loads the reference of a sharded run itself; its default, "auto", spreads each rank's over all GPUs of the pod.
         model_init_kwargs={"device_map": None} if acceleration.sharded(phase) else None,
     )

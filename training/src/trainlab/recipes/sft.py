@@ -134,12 +134,14 @@ def config(phase: SftPhase, folder: Path, validate: bool) -> "SFTConfig":
     """Return TRL's settings for a phase."""
     from trl import SFTConfig
 
+    from trainlab.engine.compiled import padded_length
     from trainlab.engine.trainer import settings
 
     return SFTConfig(
         **settings(phase, folder, validate),
         # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the end of the turn); packs have this length.
         max_length=phase.model.max_length if phase.train.packing else None,
+        pad_to_multiple_of=padded_length(phase),
         completion_only_loss=True,
         # The rows of a step stay the same; those of a rank are of about one length, so that little is padding. Compiled
         # layers want batches of one size.
