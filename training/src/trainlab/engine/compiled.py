@@ -47,18 +47,18 @@ def real_tokens(inputs: Mapping[str, Any]) -> torch.Tensor:
 
 
 class CompiledTrainer(Trainer):
-    """The Trainer whose compiled layers see batches of `whole_batch` tokens alone; None where nothing is compiled."""
+    """The Trainer whose compiled layers see batches of `full_batch` tokens alone; None where nothing is compiled."""
 
-    whole_batch: int | None = None
+    full_batch: int | None = None
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """As the Trainer's; a batch that lacks rows runs uncompiled, with its backward pass, which may compute layers again."""
-        with uncompiled(self.whole_batch not in (None, inputs["input_ids"].numel())):
+        with uncompiled(self.full_batch not in (None, inputs["input_ids"].numel())):
             return super().training_step(model, inputs, *args, **kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """As the Trainer's, uncompiled and so without padding to one length: without gradients each shape would be one more graph."""
-        if self.whole_batch is None:
+        if self.full_batch is None:
             return super().evaluate(*args, **kwargs)
         collator: Any = self.data_collator
         length = getattr(collator, "pad_to_multiple_of", None)  # blocks need none, and their collator has none

@@ -127,7 +127,7 @@ class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
             # `num_items_in_batch` counts every rank's tokens, and DDP averages gradients
             ranks = 1 if num_items_in_batch is None else self.accelerator.num_processes
             loss = ranks * answer_loss(model, head, inputs, num_items_in_batch)
-        if model.training and (self.whole_batch or not by_trl):  # TRL counts the padding of packed rows
+        if model.training and (self.full_batch or not by_trl):  # TRL counts the padding of packed rows
             seen = self.accelerator.gather_for_metrics(compiled.real_tokens(inputs))
             self._total_train_tokens = before + int(seen.sum())
             self._metrics["train"]["num_tokens"] = [self._total_train_tokens]
@@ -257,7 +257,7 @@ def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, An
 
 def configure_callbacks(trainer: CheckpointedTrainer, job: TrainingJob, step_tokens: int = 0) -> None:
     """Set when checkpoints are written, report steps by our lines instead of the library's and to TensorBoard on rank 0."""
-    trainer.keep, trainer.whole_batch = job.phase.train.keep_checkpoints, compiled.batch_tokens(job.phase)
+    trainer.keep, trainer.full_batch = job.phase.train.keep_checkpoints, compiled.batch_tokens(job.phase)
     trainer.add_callback(SaveCallback(job.phase.train.checkpoints))
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
