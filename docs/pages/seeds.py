@@ -108,8 +108,8 @@ that had found no key for the line and no reason; a test compares the page with 
 ## Data sets of full scale
 
 The phases' own rows are few, so that they may be copied and read by people. These overlays train on a public set, on GPUs. The head of each
-file says where its rows come from, and how they get into the volume. Rows and tokens are counted or, where no hub was reachable, assumed
-from the set's card. None of these was trained here.
+file says where its rows come from, and how they get into the volume. Rows and tokens of practical-skills are counted. Those of the
+others are assumed, as no hub was reachable: from the sets' pages, less what is too long. None of these was trained here.
 
 {data_sets()}
 
