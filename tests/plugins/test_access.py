@@ -39,6 +39,12 @@ def test_the_role_of_a_workspace_grants_what_is_asked_for(cluster: Any, api: str
     assert not kinds & {"routes", "ingresses", "podmonitors"}
 
 
+def test_pods_are_opened_only_where_it_is_asked_for() -> None:
+    """Who can exec can read what a pod mounts."""
+    execs = [[rule for rule in role(transfer=asked) if "pods/exec" in rule["resources"]] for asked in (False, True)]
+    assert execs == [[], [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}]]
+
+
 def role(**space: bool) -> list[dict[str, Any]]:
     """The rules of the Role in a namespace."""
     world = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True)

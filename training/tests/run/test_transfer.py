@@ -30,6 +30,11 @@ if words[0] == "create":
     if plan.get("forbidden"):
         sys.exit("Error from server (Forbidden): pods is forbidden: User \\"u\\" cannot create resource \\"pods\\"")
     answer({{"metadata": {{"name": "trainlab-transfer-x"}}}})
+if words[:2] == ["auth", "can-i"]:
+    assert words[2:] == ["create", "pods", "--subresource=exec"]
+    if plan.get("no_exec"):
+        print("no"); sys.exit(1)
+    print("yes"); sys.exit(0)
 if words[0] == "delete":
     open(home + "/deleted", "w").close(); sys.exit(0)
 if words[:2] == ["get", "pod"]:
@@ -360,6 +365,11 @@ WAITING = {
             r"volumes of several releases (b, quick); choose one with --release",
         ),
         ({"jobs": []}, "no job or pod of its release is there to take the image from"),
+        (
+            {"no_exec": True},
+            "namespace lab: you may not create pods/exec, by which put and get reach a volume; whoever set the namespace up grants it "
+            "with workspace_members_transfer, to attendees with attendees_transfer",
+        ),
         ({"forbidden": True}, "kubectl create -o json: (Forbidden): pods is forbidden"),
         ({"status": WAITING}, "pod trainlab-transfer-x does not start (ErrImageNeverPull: not here); correct --image"),
         ({"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}, "does not start (its phase is Failed)"),
@@ -372,6 +382,7 @@ def test_a_cluster_that_does_not_serve_is_one_sentence(
     cluster.run("put", str(rows), "datasets/mine/")
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(said) == 1 and expected in said[0]
+    assert not plan.get("no_exec") or not (cluster.home / "pod.json").exists(), "a pod was made for nothing"
 
 
 def test_without_kubectl(rows: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

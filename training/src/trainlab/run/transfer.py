@@ -484,6 +484,21 @@ class Pods:
         answer: Json = json.loads(done.stdout) if done.stdout.startswith("{") else {}
         return answer
 
+    def check_right(self) -> None:
+        """Raise UserError if this user may not exec into pods; nobody who cannot be asked is refused."""
+        done = subprocess.run(
+            self.command("auth", "can-i", "create", "pods", "--subresource=exec"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.stdout.strip().partition(" ")[0] == "no":
+            where = f"namespace {self._namespace}" if self._namespace else "this namespace"
+            raise UserError(
+                f"{where}: you may not create pods/exec, by which put and get reach a volume; whoever set the namespace up grants it with "
+                "workspace_members_transfer, to attendees with attendees_transfer"
+            )
+
     def claim(self, volume: str, release: str | None) -> str:
         """Return the claim that holds a volume of the release, or of the only one; raises UserError with what there is."""
         items = self.call("get", "pvc", "-l", OURS, "-o", "json")["items"]
@@ -526,6 +541,7 @@ class Pods:
     @contextmanager
     def running(self, volume: str) -> Iterator["Pod"]:
         """Start a pod that mounts the volume, and remove it whatever happens."""
+        self.check_right()
         target = self._spec(self, volume)
         made = self.call("create", "-o", "json", "-f", "-", document=manifest(target, self._minutes))
         name = made["metadata"]["name"]
