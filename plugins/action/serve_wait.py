@@ -93,7 +93,7 @@ def _promotion_now(api: Api, args: Json, lines: StatusLines) -> tuple[str, str |
         return "refused", _last_line(api, namespace, pods) or "the promotion Job created no InferenceService"
     # the Job retries with a new pod, so a failed one counts only at the end
     seen = pods if word == "failed" else [pod for pod in pods if pod.get("status", {}).get("phase") != "Failed"]
-    trouble = watch_pods(api, namespace, seen, lines, args["unschedulable_timeout"], "serve")
+    trouble = watch_pods(api, namespace, seen, lines, args["unschedulable_timeout"], "phase.serve")
     if word == "failed" or trouble:
         raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}\n{REMEDY}")
     lines.alive(f"{job_name}: still running")
@@ -130,7 +130,7 @@ def _ready_now(api: Api, args: Json, lines: StatusLines) -> bool:
     seen = service.get("status", {}).get("observedGeneration", service["metadata"].get("generation"))
     if ready.get("status") == "True" and there and seen == service["metadata"].get("generation"):
         return True
-    trouble = watch_pods(api, namespace, there, lines, args["unschedulable_timeout"], "serve")
+    trouble = watch_pods(api, namespace, there, lines, args["unschedulable_timeout"], "phase.serve")
     if trouble:
         raise AnsibleActionFail(f"InferenceService {release} cannot become ready: {trouble}")
     lines.alive(f"{release}: not ready yet: {ready.get('message') or ready.get('reason') or 'no status'}")

@@ -19,12 +19,15 @@ from ..plugin_utils.waiting import (
 )
 
 REMEDY = "fix the cause and run the playbook again"
-RESUMES = "; it resumes at the last checkpoint"
+RESUMES = {"train": "; it resumes at the last checkpoint", "prepare": "; it goes on after the last complete shard"}
+WHAT = {"train": "training", "prepare": "preparing the text of"}
+JOB = {"train": "training job", "prepare": "Job that prepares the text"}
+BLOCKS = {"train": "phase.resources", "prepare": "site.prepare"}
 REMOVES = " with -e train_again=true, which removes the waiting job first"
 
 
 class ActionModule(DocumentedAction):
-    """Waits for the training job of a release, reports what happens, ends as soon as the outcome is certain."""
+    """Waits for the training job of a release, or for the Job that prepares its text, reports what happens, ends as soon as the outcome is certain."""
 
     _due = 0.0
     """Seconds from the start since when the job must have pods: one that was admitted, or restarts, has none for a moment."""
@@ -42,8 +45,8 @@ class ActionModule(DocumentedAction):
         hint = (
             f"{api.kubectl} -n {namespace} get pods,events shows more; phase.resources.timeout_minutes allows more time"
         )
-        for _poll in polls(args["timeout"], f"the training job of release {args['release']}", hint):
-            job = retries.ask(lambda: _find(api, namespace, args["release"]))
+        for _poll in polls(args["timeout"], f"the {JOB[args['step']]} of release {args['release']}", hint):
+            job = retries.ask(lambda: _find(api, namespace, args["release"], args["step"]))
             if retries.unanswered:
                 continue
             if job is None:
@@ -62,18 +65,18 @@ class ActionModule(DocumentedAction):
         self, api: Api, kind: jobs.Kind, job: dict[str, Any], args: Json, lines: StatusLines, follower: Follower
     ) -> Json | None:
         """Look once; return the result when the job has succeeded."""
-        run, namespace = jobs.run_of(job), args["namespace"]
+        run, namespace, step = jobs.run_of(job), args["namespace"], args["step"]
         word, message = jobs.outcome(kind, job)
         if word == "succeeded":
             return {"run": run, "kind": kind.kind, "state": "succeeded"}
         pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{kind.pod_label}={name(job)}")
         restarts = word != "failed" and jobs.restarts(job) > 0
-        trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"], restarts=restarts)
+        trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"], BLOCKS[step], restarts)
         if word == "failed" or trouble:
             # roles/train removes a failed job by itself; one that still waits for its pods may be on its way
-            how = RESUMES if word == "failed" else REMOVES
+            how = RESUMES[step] if word == "failed" else REMOVES
             why = jobs.took_too_long(api, namespace, kind, job) or trouble or message
-            raise AnsibleActionFail(f"training {run} failed: {why}\n{REMEDY}{how}")
+            raise AnsibleActionFail(f"{WHAT[step]} {run} failed: {why}\n{REMEDY}{how}")
         if word == "queued":
             why = jobs.waits_for(jobs.workload_of(api, namespace, job))
             lines.changed(run, f"waits in the queue: {why or message}")
@@ -81,7 +84,7 @@ class ActionModule(DocumentedAction):
             self._due = lines.seconds
         elif (without := lines.seconds - self._due) > args["start_timeout"]:
             raise AnsibleActionFail(
-                f"training {run}: {kind.kind} has had no pods for {without:.0f} s: is its operator "
+                f"{WHAT[step]} {run}: {kind.kind} has had no pods for {without:.0f} s: is its operator "
                 f"running? {api.kubectl} -n {namespace} describe {kind.kind.lower()} {name(job)}"
             )
         for pod in pods:
@@ -92,7 +95,10 @@ class ActionModule(DocumentedAction):
         return None
 
 
-def _find(api: Api, namespace: str, release: str) -> tuple[jobs.Kind, dict[str, Any]] | None:
+def _find(api: Api, namespace: str, release: str, step: str) -> tuple[jobs.Kind, dict[str, Any]] | None:
+    if step == "prepare":
+        job = jobs.live(jobs.BATCH, jobs.preparing(api, namespace, release))
+        return (jobs.BATCH, job) if job else None
     for kind in jobs.KINDS.values():
         job = jobs.live(kind, kind.of_release(api, namespace, release))
         if job:
@@ -102,7 +108,7 @@ def _find(api: Api, namespace: str, release: str) -> tuple[jobs.Kind, dict[str, 
 
 def _missing(api: Api, args: Json) -> str:
     return (
-        f"release {args['release']} in namespace {args['namespace']} has no training job: playbooks/train.yml creates "
+        f"release {args['release']} in namespace {args['namespace']} has no {JOB[args['step']]}: playbooks/train.yml creates "
         f"it; `{api.connection.command('helm')} -n {args['namespace']} status {args['release']}` shows whether the release exists"
     )
 

@@ -7,9 +7,15 @@ module: train_wait
 short_description: Follow the training job of a release to its end
 description:
   - Prints state changes of the pods and the log of rank 0 while the PyTorchJob or TrainJob runs.
+  - With step C(prepare) it follows the Job that makes the text of C(phase.text.prepare) ready.
   - Fails at once with reason and last log lines when a container fails, an image cannot be pulled, or no node takes a pod.
 version_added: 0.1.0
 options:
+  step:
+    description: What is followed, the training or the Job that prepares its text (C(site.step) of the chart).
+    type: str
+    choices: [train, prepare]
+    default: train
   timeout:
     description: Seconds to wait for the end.
     type: int
@@ -41,7 +47,7 @@ run:
   returned: success
   type: str
 kind:
-  description: PyTorchJob or TrainJob.
+  description: PyTorchJob or TrainJob; Job with step C(prepare).
   returned: success
   type: str
 state:

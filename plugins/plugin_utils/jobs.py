@@ -51,6 +51,11 @@ def run_of(job: dict[str, Any]) -> str:
     return str(job["metadata"].get("labels", {}).get(RUN, ""))
 
 
+def preparing(api: Api, namespace: str, release: str) -> list[Json]:
+    """Return the Jobs that make a release's text ready (site.step prepare), by the name that the chart gives them."""
+    return [job for job in BATCH.of_release(api, namespace, release) if name(job).startswith(f"{release}-prepare-")]
+
+
 def restarts(job: dict[str, Any]) -> int:
     """Return how often a job may lose a pod and go on."""
     return int(job["metadata"].get("annotations", {}).get(RESTARTS, "0"))

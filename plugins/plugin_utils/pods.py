@@ -26,7 +26,7 @@ NOT_READ = "have not yet been read at least once"
 """In the message of a CreateContainerConfigError: the kubelet has just started, and tries again (kubelet_pods.go, makeEnvironmentVariables)."""
 MIN_LOST_EXIT_CODE = 128
 """Exit codes from here on: a signal, or a peer that is gone (run/attempts.py in the pod)."""
-OUT_OF_MEMORY = "it used more memory than allowed: raise phase.{block}.memory"
+OUT_OF_MEMORY = "it used more memory than allowed: raise {block}.memory"
 DISK_FULL = "a volume or the node's disk is full: free space, or raise site.storage.runs.size"
 AUTH = "security.opendatahub.io/enable-auth"
 
@@ -83,11 +83,11 @@ def _ended_badly(pod: Pod, status: dict[str, Any], block: str) -> Trouble | None
     return None
 
 
-def diagnose(pod: Pod, now: datetime, unschedulable_seconds: float, block: str = "resources") -> Trouble | None:
+def diagnose(pod: Pod, now: datetime, unschedulable_seconds: float, block: str = "phase.resources") -> Trouble | None:
     """Return what stops this pod for good, None if it may still recover.
 
-    `unschedulable_seconds`: how long a pod may wait for a node (an autoscaler needs minutes); `block` is the part of
-    `phase:` that sizes this pod.
+    `unschedulable_seconds`: how long a pod may wait for a node (an autoscaler needs minutes); `block` is the section
+    that sizes this pod.
     """
     status = pod.get("status", {})
     if status.get("phase") == "Failed" and status.get("reason"):
@@ -107,7 +107,7 @@ def diagnose(pod: Pod, now: datetime, unschedulable_seconds: float, block: str =
             return Trouble(
                 name(pod),
                 f"no node has taken it for {unschedulable_seconds:.0f} s: {scheduled.get('message')}; lower "
-                f"phase.{block}, relax site.nodeSelector, add site.tolerations, or add nodes to the cluster",
+                f"{block}, relax site.nodeSelector, add site.tolerations, or add nodes to the cluster",
             )
     return None
 

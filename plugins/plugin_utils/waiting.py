@@ -95,7 +95,7 @@ def watch_pods(
     pods: list[Pod],
     lines: StatusLines,
     grace: float,
-    block: str = "resources",
+    block: str = "phase.resources",
     restarts: bool = False,
 ) -> str | None:
     """Print what changed in these pods; return the message when one of them cannot recover.

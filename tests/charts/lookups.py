@@ -26,6 +26,7 @@ PLURALS = {
         "Secret": "secrets",
         "Service": "services",
     },
+    "batch/v1": {"Job": "jobs"},
     "monitoring.coreos.com/v1": {"PodMonitor": "podmonitors"},
     "networking.k8s.io/v1": {"Ingress": "ingresses"},
     "rbac.authorization.k8s.io/v1": {"Role": "roles"},

@@ -41,17 +41,22 @@ class Case:
     phase: str
     scale: str
     api: str
+    step: str = "train"
 
     @property
     def name(self) -> str:
         """Name of the golden file."""
-        return f"{self.phase}-{self.scale}-{self.api}"
+        return f"{self.phase}-{self.scale}-{self.api if self.step == 'train' else self.step}"
 
     @property
     def files(self) -> tuple[str, ...]:
         """The values files, paths as given to Helm."""
         full = str(VALUES / f"{self.phase}.yaml")
         return (full,) if self.scale == "full" else (full, str(VALUES / "local" / f"{self.phase}.yaml"))
+
+
+PREPARED = Case("staged-pretrain", "full", "pytorchjob", "prepare")
+"""The step before the training, of which one phase at one scale is like any other."""
 
 
 def cases() -> list[Case]:
@@ -65,7 +70,7 @@ def cases() -> list[Case]:
 
 def case(name: str) -> Case:
     """Return the case of this name."""
-    (result,) = [each for each in cases() if each.name == name]
+    (result,) = [each for each in (*cases(), PREPARED) if each.name == name]
     return result
 
 
@@ -130,7 +135,8 @@ def _parsed(text: str) -> list[Document]:
 
 def rendered(case: Case, name: str = "helm") -> list[Document]:
     """Return the objects of one case."""
-    return documents(template(case.files, f"site.trainingApi={case.api}", release=case.phase, name=name))
+    sets = (f"site.trainingApi={case.api}", *([] if case.step == "train" else [f"site.step={case.step}"]))
+    return documents(template(case.files, *sets, release=case.phase, name=name))
 
 
 def with_service(objects: list[Document]) -> list[Document]:

@@ -1,7 +1,7 @@
 """Some cases render to the stored golden files, and all cases render alike with Helm 3 and Helm 4.
 
 The cases are those whose renderings together contain almost every line of any: both training APIs, GPUs and none, vLLM
-and our server, adapters, images, a stage with a parent. For readable diffs, JSON and YAML inside a ConfigMap are shown
+and our server, adapters, images, a stage with a parent, and the step before a training. For readable diffs, JSON and YAML inside a ConfigMap are shown
 as their content, and the hashes in names are left out. `make golden` regenerates the files; read the diff before
 committing it.
 """
@@ -20,7 +20,7 @@ from charts.rendering import APIS, Case, case, cases, rendered
 GOLDEN = Path(__file__).parent / "golden"
 KEPT = (
     *("survival-full-trainjob", "survival-local-pytorchjob", "lyrics-full-pytorchjob"),
-    *("resnet-local-pytorchjob", "staged-dpo-local-trainjob"),
+    *("resnet-local-pytorchjob", "staged-dpo-local-trainjob", "staged-pretrain-full-prepare"),
 )
 SCALES = [each for number, each in enumerate(cases()) if APIS.index(each.api) == number // len(APIS) % len(APIS)]
 """Each phase at each scale once, the training APIs in turn: the Helms differ only in how they write a phase's numbers."""
@@ -50,8 +50,10 @@ def dump(one: Case) -> str:
     for item in objects:
         if item["kind"] == "ConfigMap":
             item["data"] = {name: held(name, text) for name, text in item.get("data", {}).items()}
+    prepare = re.compile(rf"\b{one.phase}-prepare-[0-9a-f]{{6}}\b")
     text = yaml.dump_all(objects, Dumper=Plain, sort_keys=True, width=120)
     name = rf"\b{re.escape(run)}((?:-promote)?)(-[0-9a-f]{{6}})?\b"
+    text = prepare.sub(f"{one.phase}-prepare-SPEC", text)
     return re.sub(name, lambda found: f"{run.rpartition('-')[0]}-HASH{found[1]}{'-SPEC' if found[2] else ''}", text)
 
 

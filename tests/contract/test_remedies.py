@@ -26,6 +26,7 @@ LESSON = "training/tests/run/test_lesson.py::test_each_step_that_is_missing_is_s
 STAGED = "training/tests/recipes/pretrain/test_staged.py::test_all_stages_one_after_the_other"
 PREPARED = "training/tests/data/test_prepare_input.py::test_options_and_folders_that_do_not_fit"
 ROOM = "tests/e2e/test_demo_room.py::test_a_round_outlives_the_room_and_a_worker"
+TWO_REVISIONS = "tests/api/test_prepare.py::test_two_revisions_of_who_may_only_edit_the_namespace"
 NOTHING_TO_COMPARE = "tests/plugins/test_playbooks.py::test_one_value_is_nothing_to_compare"
 REGISTRY = "oc patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
 
@@ -49,12 +50,14 @@ COMMANDS = {
     "helm template {} {}": ROOM,
     "helm test {} -n {}": "tests/e2e/test_demo.py::test_helm_test_passes",
     "helm uninstall {} -n {}": LIVE,
+    "helm upgrade {} CHART -n {} --reuse-values --set site.step=train": TWO_REVISIONS,
     "helm upgrade --install {} {}": "tests/api/test_release.py::test_what_began_badly_is_repaired_by_another_run",
     "kubectl -n {} create secret docker-registry {} ...": "... stands for a registry's address, user and password",
     "kubectl -n {} create secret generic {} --from-file=token=FILE": UNDERSTOOD,
     "kubectl -n {} create serviceaccount {}": UNDERSTOOD,
     "kubectl -n {} delete --ignore-not-found pod/{}-test": "its line with volumes is run, in tests/api/test_live.py",
     "kubectl -n {} delete --ignore-not-found pod/{}-test{} pvc/{}{}": LIVE,
+    "kubectl -n {} delete job {}": TWO_REVISIONS,
     "kubectl -n {} delete job {} && helm rollback {} {} -n {}": (
         "tests/e2e/test_demo_release.py::test_a_lease_ends_and_the_printed_line_begins_another"
     ),
@@ -85,6 +88,7 @@ COMMANDS = {
     "kubectl -n {} port-forward deployment/{} 8090:8080 --address 0.0.0.0": FOR_EVER,
     "kubectl -n {} port-forward deployment/{}-predictor 8080": FOR_EVER,
     "kubectl -n {} port-forward {} {}": FOR_EVER,
+    "kubectl -n {} wait --for=condition=Complete --timeout=24h job/{}": TWO_REVISIONS,
     "kubectl cordon {}": UNDERSTOOD,
     "kubectl create namespace {}": UNDERSTOOD,
     "kubectl describe nodes": UNDERSTOOD,

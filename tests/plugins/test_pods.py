@@ -88,7 +88,7 @@ def test_a_restarted_container_is_judged_by_how_it_ended() -> None:
 
 def test_out_of_memory_of_the_server_names_its_own_key() -> None:
     status = container(terminated={"exitCode": 137, "reason": "OOMKilled"})
-    trouble = diagnose(pod(containerStatuses=[status]), NOW, 60, "serve")
+    trouble = diagnose(pod(containerStatuses=[status]), NOW, 60, "phase.serve")
     assert trouble is not None
     assert "phase.serve.memory" in trouble.reason
 

@@ -93,7 +93,7 @@ def test_a_job_that_restarts_or_was_admitted_may_be_without_pods_for_a_moment(be
     lines, there = StatusLines(lambda _line: None), [{"metadata": {"name": "p"}, "status": {"phase": "Running"}}]
     queued = {"runPolicy": {"suspend": True}}
     looks = [(500, there, {}) if before == "pods" else (500, [], queued), (520, [], {}), (700, [], {})]
-    args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60}
+    args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60, "step": "train"}
     follower: Any = SimpleNamespace(follow=lambda *_: None)
 
     def look(second: int, pods: list[Any], spec: dict[str, Any]) -> Any:
@@ -150,7 +150,7 @@ EVICTED_BY_QUEUE = {
 def test_a_job_in_a_queue_says_what_it_waits_for(found: list[dict[str, Any]], said: str) -> None:
     printed: list[str] = []
     action = train_wait.ActionModule.__new__(train_wait.ActionModule)
-    args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60}
+    args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60, "step": "train"}
     job = {
         "metadata": {"name": "j"},
         "spec": {"runPolicy": {"suspend": True}},
@@ -170,7 +170,7 @@ def test_a_job_in_a_queue_says_what_it_waits_for(found: list[dict[str, Any]], sa
 def test_a_trainjob_that_took_too_long_says_so(reason: str, said: str) -> None:
     """JobSet names the job that failed, not why."""
     action = train_wait.ActionModule.__new__(train_wait.ActionModule)
-    args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60}
+    args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60, "step": "train"}
     failed = {"type": "Failed", "status": "True", "message": "applying FailJobSet failure policy action"}
     job = {"metadata": {"name": "j"}, "status": {"conditions": [failed]}}
     late = {"type": "Failed", "status": "True", "reason": reason, "message": "longer than specified deadline"}

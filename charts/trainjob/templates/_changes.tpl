@@ -7,7 +7,12 @@
 what cannot be told here: it asks nothing of the cluster; helm upgrade --dry-run=server does.
 {{- else -}}
 {{- $name := include "trainjob.trainName" . -}}
-{{- if not $before -}}
+{{- if eq .site.step "prepare" -}}
+nothing (site.step is prepare). Its Job {{ include "trainjob.prepareName" . }} makes the text ready, without a GPU, for run {{ .run }}.
+{{- if .site.serving }}
+What is served stays as it is.
+{{- end }}
+{{- else if or (not $before) (and (eq $before.data.run .run) (include "trainjob.preparedBefore" .)) -}}
 run {{ .run }}, from its last checkpoint if the volume {{ .claims.runs }} has one; nothing if it is complete there.
 {{- else if ne $before.data.run .run -}}
 run {{ .run }}, which is not the one before, {{ $before.data.run }}, because of
@@ -20,7 +25,7 @@ nothing new: the same run, {{ .run }}. Its pods start once more, for site: they 
 {{- else -}}
 nothing new: the same run, {{ .run }}, and its pods as they are.
 {{- end -}}
-{{- if $before -}}{{- include "trainjob.changedKind" . -}}{{- end -}}
+{{- if and $before (eq .site.step "train") -}}{{- include "trainjob.changedKind" . -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 

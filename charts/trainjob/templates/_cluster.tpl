@@ -60,6 +60,7 @@ no other kind from 3.3 on. An API stays when its operator is gone; who may insta
 {{- print (printf "site.hardwareProfile.name: %s, but the cluster serves no HardwareProfile of infrastructure.opendatahub.io, OpenShift AI's; remove it, and use site.nodeSelector and site.tolerations" .) "\n" -}}
 {{- end -}}
 {{- end -}}
+{{- include "trainjob.checkPrepared" $resolved -}}
 {{- include "trainjob.checkExposure" $resolved -}}
 {{- range $resolved.volumes -}}
 {{- include "trainjob.checkClaim" (dict "resolved" $resolved "name" .) -}}

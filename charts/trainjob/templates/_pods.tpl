@@ -1,6 +1,6 @@
 {{/* Parts of pods: all of them pass the Pod Security level `restricted` with any UID and a read-only root. */}}
 
-{{- /* No CPU limit: throttled ranks make the whole job wait. The memory limit is the request: nobody else's memory. */}}
+{{- /* No CPU limit but where asked for: throttled ranks make the whole job wait. The memory limit is the request: nobody else's memory. */}}
 {{- define "trainjob.resources" -}}
 requests:
   cpu: {{ .cpu | quote }}
@@ -9,6 +9,9 @@ requests:
   {{ .gpuResource }}: {{ .gpus | quote }}
   {{- end }}
 limits:
+  {{- with .cpuLimit }}
+  cpu: {{ . | quote }}
+  {{- end }}
   memory: {{ .memory | quote }}
   {{- if .gpus }}
   {{ .gpuResource }}: {{ .gpus | quote }}

@@ -38,10 +38,12 @@ not; so it is told before.
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- $trains := eq $resolved.site.step "train" -}}
 {{- $ofClaims := include "trainjob.wantedByClaims" (dict "claims" $claims) | fromJsonArray -}}
 {{- range $quota := (lookup "v1" "ResourceQuota" $resolved.namespace "").items -}}
-{{- with $counts := include "trainjob.quotaCounts" (dict "spec" $quota.spec "priorityClass" $resolved.site.priorityClass "serving" $resolved.site.serving) | fromJsonArray -}}
-{{- $wanted := concat (include "trainjob.wantedByPods" (dict "pods" $pods "nodes" (int $resolved.phase.resources.nodes) "counts" $counts) | fromJsonArray) $ofClaims -}}
+{{- with $counts := include "trainjob.quotaCounts" (dict "spec" $quota.spec "priorityClass" $resolved.site.priorityClass "serving" (and $resolved.site.serving $trains)) | fromJsonArray -}}
+{{- $nodes := $trains | ternary (int $resolved.phase.resources.nodes) 1 -}}
+{{- $wanted := concat (include "trainjob.wantedByPods" (dict "pods" $pods "nodes" $nodes "counts" $counts) | fromJsonArray) $ofClaims -}}
 {{- $hard := $quota.spec.hard | default dict -}}
 {{- if and (hasKey $hard "limits.cpu") (not (hasKey $defaults.limits "cpu")) -}}
 {{- print (printf "ResourceQuota %s counts limits.cpu, and no LimitRange sets one; the API server refuses pods without a CPU limit, and a limit slows all ranks of a job; remove limits.cpu from it, or give namespace %s a LimitRange with a default" $quota.metadata.name $resolved.namespace) "\n" -}}
@@ -124,12 +126,14 @@ is one, which a user may not look up. */}}
 {{- /* What a pod requests: of the job, of the server, and of those whose amounts the chart itself says. */}}
 {{- define "trainjob.askedByPods" -}}
 {{- $blocks := dict "phase.resources" (dict "cpu" "cpu" "memory" "memory" .site.gpuResource "gpus_per_node") -}}
-{{- if .site.serving -}}
+{{- if eq .site.step "prepare" -}}
+{{- $blocks = dict "site.prepare" (dict "cpu" "cpu" "memory" "memory") -}}
+{{- else if .site.serving -}}
 {{- $_ := set $blocks "phase.serve" (dict "cpu" "cpu" "memory" "memory" .site.gpuResource "gpus") -}}
 {{- end -}}
 {{- $pods := list -}}
 {{- range $block, $keys := $blocks -}}
-{{- $values := index $.phase (trimPrefix "phase." $block) -}}
+{{- $values := hasPrefix "phase." $block | ternary (index $.phase (trimPrefix "phase." $block)) $.site.prepare -}}
 {{- range $resource, $key := $keys -}}
 {{- $amount := index $values $key -}}
 {{- if and $amount (ne (toString $amount) "0") -}}
@@ -153,7 +157,8 @@ is one, which a user may not look up. */}}
 {{- define "trainjob.wantedByPods" -}}
 {{- $wanted := list -}}
 {{- range $each := .pods -}}
-{{- $whose := hasPrefix "phase.resources." $each.key | ternary "job" (hasPrefix "phase." $each.key | ternary "server" "") -}}
+{{- $trains := hasPrefix "phase.resources." $each.key -}}
+{{- $whose := or $trains (hasPrefix "site.prepare." $each.key) | ternary "job" (hasPrefix "phase." $each.key | ternary "server" "") -}}
 {{- if has $whose $.counts -}}
 {{- $entries := list (printf "requests.%s" $each.resource) $each.resource -}}
 {{- if eq $each.resource "memory" -}}{{- $entries = append $entries "limits.memory" -}}{{- end -}}
@@ -161,7 +166,7 @@ is one, which a user may not look up. */}}
 {{- $says := printf "the server requests %s; its pod could not be created; raise it, free what is in use, or lower %s" $each.amount $each.key -}}
 {{- if eq $whose "job" -}}
 {{- $amount = mulf $amount $.nodes -}}
-{{- $says = printf "the job requests %d times %s; pods of the job could not be created; raise it, free what is in use, or lower %s or phase.resources.nodes" (int $.nodes) $each.amount $each.key -}}
+{{- $says = printf "the job requests %d times %s; pods of the job could not be created; raise it, free what is in use, or lower %s%s" (int $.nodes) $each.amount $each.key ($trains | ternary " or phase.resources.nodes" "") -}}
 {{- end -}}
 {{- $wanted = append $wanted (dict "entries" $entries "total" $amount "says" $says) -}}
 {{- end -}}

@@ -14,6 +14,42 @@ app.kubernetes.io/component: train
 {{- include "trainjob.podLabels" . }}
 {{- end -}}
 
+{{- /* What needs a network or a volume to write to, before training: .resolved, the container's .name and .resources. */}}
+{{- define "trainjob.fetchContainer" -}}
+{{- $resolved := .resolved -}}
+- name: {{ .name }}
+  {{- include "trainjob.image" $resolved.site | nindent 2 }}
+  command: [trainlab, fetch, /etc/trainlab/phase.json, --models, /models]
+  {{- with include "trainjob.envFrom" $resolved | trim }}{{ nindent 2 . }}{{ end }}
+  env:
+    {{- include "trainjob.env" . | nindent 4 }}
+    {{- if eq .name "fetch" }}
+    - {name: TRAINLAB_FETCH_ERROR, value: /tmp/fetch-error}
+    {{- end }}
+    {{- with include "trainjob.siteEnv" $resolved | trim }}{{ nindent 4 . }}{{ end }}
+    {{- with include "trainjob.datasets" $resolved | trim }}{{ nindent 4 . }}{{ end }}
+    {{- if $resolved.site.caConfigMap }}
+    - {name: SSL_CERT_FILE, value: /etc/trainlab-ca/ca-bundle.crt}
+    {{- end }}
+    {{- with $resolved.site.hfTokenSecret }}
+    - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: {{ include "trainjob.word" . }}, key: token}}}
+    {{- end }}
+  resources:
+    {{- include "trainjob.resources" .resources | nindent 4 }}
+  securityContext:
+    {{- include "trainjob.containerSecurity" . | nindent 4 }}
+  volumeMounts:
+    - {name: phase, mountPath: /etc/trainlab, readOnly: true}
+    {{- include "trainjob.mount" (dict "resolved" $resolved "name" "models" "path" "/models") | nindent 4 }}
+    {{- if has "data" $resolved.volumes }}
+    {{- include "trainjob.mount" (dict "resolved" $resolved "name" "data" "path" "/data") | nindent 4 }}
+    {{- end }}
+    {{- if $resolved.site.caConfigMap }}
+    - {name: ca, mountPath: /etc/trainlab-ca, readOnly: true}
+    {{- end }}
+    - {name: tmp, mountPath: /tmp}
+{{- end -}}
+
 {{- define "trainjob.trainPod" -}}
 {{- $resolved := .resolved -}}
 {{- $asked := $resolved.phase.resources -}}
@@ -44,35 +80,7 @@ topologySpreadConstraints:
         app.kubernetes.io/component: train
 {{- end }}
 initContainers:
-  - name: fetch
-    {{- include "trainjob.image" $resolved.site | nindent 4 }}
-    command: [trainlab, fetch, /etc/trainlab/phase.json, --models, /models]
-    {{- with include "trainjob.envFrom" $resolved | trim }}{{ nindent 4 . }}{{ end }}
-    env:
-      {{- include "trainjob.env" . | nindent 6 }}
-      - {name: TRAINLAB_FETCH_ERROR, value: /tmp/fetch-error}
-      {{- with include "trainjob.siteEnv" $resolved | trim }}{{ nindent 6 . }}{{ end }}
-      {{- with include "trainjob.datasets" $resolved | trim }}{{ nindent 6 . }}{{ end }}
-      {{- if $resolved.site.caConfigMap }}
-      - {name: SSL_CERT_FILE, value: /etc/trainlab-ca/ca-bundle.crt}
-      {{- end }}
-      {{- with $resolved.site.hfTokenSecret }}
-      - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: {{ include "trainjob.word" . }}, key: token}}}
-      {{- end }}
-    resources:
-      {{- include "trainjob.resources" (dict "cpu" $asked.cpu "memory" $asked.memory) | nindent 6 }}
-    securityContext:
-      {{- include "trainjob.containerSecurity" . | nindent 6 }}
-    volumeMounts:
-      - {name: phase, mountPath: /etc/trainlab, readOnly: true}
-      {{- include "trainjob.mount" (dict "resolved" $resolved "name" "models" "path" "/models") | nindent 6 }}
-      {{- if has "data" $resolved.volumes }}
-      {{- include "trainjob.mount" (dict "resolved" $resolved "name" "data" "path" "/data") | nindent 6 }}
-      {{- end }}
-      {{- if $resolved.site.caConfigMap }}
-      - {name: ca, mountPath: /etc/trainlab-ca, readOnly: true}
-      {{- end }}
-      - {name: tmp, mountPath: /tmp}
+  {{- include "trainjob.fetchContainer" (dict "resolved" $resolved "name" "fetch" "resources" (pick $asked "cpu" "memory")) | nindent 2 }}
 containers:
   - name: {{ .container }}
     {{- include "trainjob.image" $resolved.site | nindent 4 }}

@@ -181,6 +181,12 @@ def test_more_processes_make_the_same_bytes(
 
 
 @pytest.mark.slow
+def test_a_process_that_is_killed_is_an_error_that_says_so() -> None:
+    with Workers(2) as workers, pytest.raises(UserError, match=r"was killed.*site\.prepare\.memory"):
+        list(workers.map(signal.raise_signal, [(None, signal.SIGKILL)] * 3))
+
+
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) -> None:
     """In one process, whose imports take a hundred times of it, and more or less by chance."""
     sources = [

@@ -84,6 +84,8 @@ phase.text.prepare: with data.source {phase.data.source}; the blocks are written
 phase.text.prepare: with stage.tokenizer trained; blocks are made of a tokenizer's tokens before anything is trained:
   name one with stage.tokenizer
   if phase.text.prepare, phase.stage.tokenizer is trained
+site.step: prepare without phase.text.prepare; there is no text to prepare: remove it, or set text.prepare
+  if site.step is prepare, no phase.text.prepare
 phase.data.table.config: {phase.data.table.config} with data.source {phase.data.source}; only a hub data set has
   configurations: remove it
   if phase.data.table.config, phase.data.source starts not hf:

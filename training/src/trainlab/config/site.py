@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
-from trainlab.config.types import OBJECT, ObjectName, OptionalBytes, Strict
+from trainlab.config.types import OBJECT, Bytes, Cpu, ObjectName, OptionalBytes, Strict
 
 QueueName = Annotated[str, StringConstraints(pattern=rf"^({OBJECT})?$", max_length=63)]
 """Name of a LocalQueue, or empty for none: jobs have it as the value of a label, which holds 63 characters."""
@@ -120,6 +120,20 @@ class HardwareProfile(SiteBlock):
     )
 
 
+class Preparation(SiteBlock):
+    """The Job that `step: prepare` makes; it needs no GPU."""
+
+    cpu: Cpu = Field("8", description="CPU request and limit of its pod, in cores; as many processes share the work.")
+    memory: Bytes = Field(
+        "32Gi",
+        description="Memory request and limit of its pod; the weights that it draws have to fit, see `trainlab plan`.",
+    )
+    node_selector: dict[str, str] = Field(
+        {},
+        description="Node selector of its pod; empty for none, or where a volume is ReadWriteOnce for that of the site.",
+    )
+
+
 class Site(SiteBlock):
     """Where a phase runs; none of it changes what is trained."""
 
@@ -133,6 +147,12 @@ class Site(SiteBlock):
         description="Kubernetes leaves it to the chart to give pods a volume group and vLLM a UID; OpenShift assigns both. auto asks "
         "the cluster; a `helm template` without one (GitOps) cannot, and needs it set.",
     )
+    step: Literal["train", "prepare"] = Field(
+        "train",
+        description="prepare makes a Job without GPUs instead of the training: it fetches what the phase needs and makes the blocks of "
+        "phase.text.prepare. The same release with train then trains on them.",
+    )
+    prepare: Preparation = Preparation()
     images: Images = Images()
     storage: Storage = Storage()
     queue: QueueName = Field(

@@ -93,13 +93,13 @@ def _longest(folder: Path) -> int | None:
 class Packer:
     """Cuts documents of tokens into blocks of `length`; `rest` are the tokens of the unfinished block."""
 
-    def __init__(self, length: int, rest: Sequence[int] = ()) -> None:
-        self._length = length
-        self.rest = np.array(rest, dtype=np.int64)
+    def __init__(self, length: int, rest: Sequence[int] = (), dtype: Any = np.int64) -> None:
+        self._length, self._dtype = length, dtype
+        self.rest: NDArray[Any] = np.array(rest, dtype=dtype)
 
-    def add(self, documents: Sequence[Ids]) -> NDArray[np.int64]:
+    def add(self, documents: Sequence[Ids]) -> NDArray[Any]:
         """Return the blocks that are now full, shape (n, length)."""
-        row = np.concatenate([self.rest, *(np.asarray(document, dtype=np.int64) for document in documents)])
+        row = np.concatenate([self.rest, *(np.asarray(document, dtype=self._dtype) for document in documents)])
         end = len(row) // self._length * self._length
         self.rest = row[end:]
         return row[:end].reshape(-1, self._length)

@@ -11,6 +11,7 @@ from typing import Literal
 from trainlab.plan import rounding
 from trainlab.plan.device_memory import HOST_BYTES, LOGIT_BYTES, host_bytes
 from trainlab.plan.estimate import Plan, flop_per_token
+from trainlab.plan.preparation import preparation
 from trainlab.plan.units import claim, count, gib, seconds, size
 
 # What to change in a values file, by finding code.
@@ -38,6 +39,7 @@ KEYS = {
     "lora-rank": "phase.lora.rank",
     "few-tokens": "phase.data.train_rows",
     "host-memory": "phase.resources.memory",
+    "prepare-memory": "site.prepare.memory, site.prepare.cpu",
     "deadline": "phase.resources.timeout_minutes",
     "server-start": "site.storage",
     "node": "phase.resources.cpu, phase.resources.memory, phase.serve.cpu, phase.serve.memory",
@@ -305,6 +307,16 @@ def _host(plan: Plan) -> Iterator[Finding]:
         )
 
 
+def _preparation(plan: Plan) -> Iterator[Finding]:
+    need, limit = preparation(plan.job, plan.storage), plan.job.prepare_memory
+    if need and limit and need.bytes > limit:
+        yield refuse(
+            "prepare-memory",
+            f"the Job that prepares the text and draws the first weights needs {gib(need.bytes)}, and its limit is {claim(limit)}; set "
+            f"{claim(math.ceil(need.bytes / 2**30) * 2**30)} or more",
+        )
+
+
 def _node(plan: Plan) -> Iterator[Finding]:
     job, node = plan.job, plan.job.node
     if node is None:
@@ -364,6 +376,7 @@ RULES: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
     _lora,
     _pretrain,
     _host,
+    _preparation,
     _node,
     _deadline,
     _server_start,

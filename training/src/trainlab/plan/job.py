@@ -79,6 +79,9 @@ class Job:
     model_bytes: float | None = None  # of all its files there, as the hub lists them
     data_bytes: float | None = 0  # of a data set that is fetched or put there; None if unknown
     text_bytes: float = 0  # of the text that the job makes the data set from; it stays there
+    drawn_bytes: int = 4  # of a weight when it is drawn at random
+    prepare_cores: float = 1  # of the Job that makes the data set of the text before GPUs are taken
+    prepare_memory: float = 0
     stages_before: int = 0  # whose models are in the same run volume
     # the inference server
     serve_runtime: Literal["", "trainlab", "vllm"] = ""

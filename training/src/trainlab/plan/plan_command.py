@@ -23,6 +23,7 @@ from trainlab.plan.devices import Device, UnknownDevice, find
 from trainlab.plan.estimate import COMPILE, Cost, Plan, estimate, estimate_images
 from trainlab.plan.job import Job
 from trainlab.plan.nodes import parse as parse_node
+from trainlab.plan.preparation import preparation
 from trainlab.plan.units import DEFAULT_NETWORK, DEFAULT_STORAGE, claim, count, gib, seconds, size
 from trainlab.plan.units import network as link_speed
 from trainlab.plan.units import storage as storage_speed
@@ -182,6 +183,8 @@ def as_mapping(plan: Plan, findings: list[Finding], device_from: str) -> dict[st
     data = asdict(plan)
     if plan.memory:
         data["memory"] |= {"training": plan.memory.training, "total": plan.memory.total}
+    text = preparation(plan.job, plan.storage)
+    data["preparation"] = asdict(text) if text else None
     data["device"] |= {"usable_gib": plan.device.usable_gib, "from": device_from}
     data["job"] |= {"world": plan.job.world, "effective_batch": plan.job.effective_batch}
     return {
@@ -228,6 +231,11 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
                     f"{gib(plan.memory.sharding)}, in training {gib(plan.memory.training)}: {what}",
                 )
             )
+    if (text := preparation(job, plan.storage)) is not None:
+        how = f"{job.prepare_cores:g} cores and no GPU, {gib(text.bytes)} of {claim(job.prepare_memory)}"
+        rows.append(
+            ("text", f"{size(job.text_bytes)} prepared in {seconds(text.seconds)} before that, by a Job of {how}")
+        )
     batch = f"{job.batch} x {job.accumulation} x {job.world} = {job.effective_batch} rows per step"
     rows.append(("effective batch", batch))
     when = plan.schedule

@@ -1,10 +1,16 @@
 """Pre-training that prepares its text first: the folder that data.source names, made once for the same content."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import SOURCES
 from pydantic import ValidationError
 from stages import PRETRAIN, phase_of
 from tiny import write_text
@@ -12,6 +18,20 @@ from trainlab import files, recipes
 from trainlab.config import Phase
 from trainlab.data.prepare.blocks import is_prepared
 from trainlab.errors import UserError
+from waiting import until
+
+FETCH = """
+import sys
+from functools import partial
+from trainlab.data.prepare import ingest, pipeline
+from trainlab.recipes import pretrain
+if __name__ == "__main__":
+    pipeline.WORTH, pipeline.cores, ingest.GROUP = 0, lambda: 2, 2000
+    pretrain.Options = partial(pretrain.Options, shard_chars=9000)
+    from trainlab.cli import main
+    main(["fetch", *sys.argv[1:]])
+"""
+"""What the pod runs, `trainlab fetch phase.json --models DIR`, with processes and shards that small texts have, too."""
 
 
 def phase(base: dict[str, Any], **prepare: Any) -> Phase:
@@ -77,3 +97,47 @@ def test_what_is_missing_or_contradicts_itself_is_named(phase_dict: dict[str, An
     ):
         with pytest.raises(ValidationError, match=told):
             phase_of({**asked.model_dump(), "recipe": "pretrain"}, {}, **changed)
+
+
+@pytest.mark.slow
+def test_the_pod_s_command_killed_by_9_goes_on_where_it_was_and_leaves_no_process(
+    phase_dict: dict[str, Any], models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """As the Job of site.step prepare does, whose pod is made again: the same bytes as without a kill."""
+    write_text(models / "raw" / "text.jsonl", 3000)
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "fetch.py").write_text(FETCH, encoding="utf-8")
+    (folder / "phase.json").write_text(
+        json.dumps({"phase": phase(phase_dict).model_dump(mode="json")}), encoding="utf-8"
+    )
+    call = [sys.executable, str(folder / "fetch.py"), str(folder / "phase.json"), "--models"]
+    start = partial(subprocess.Popen, env=os.environ | {"PYTHONPATH": str(SOURCES)})
+    blocks, second = models / "blocks", models / "blocks" / "work" / "text-00001.json"
+    with start([*call, str(models)]) as killed:
+        until(lambda: second.exists() or killed.poll() is not None, seconds=600)
+        children = [
+            pid
+            for task in Path(f"/proc/{killed.pid}/task").iterdir()
+            for pid in (task / "children").read_text().split()
+        ]
+        killed.send_signal(signal.SIGKILL)
+    assert killed.returncode == -signal.SIGKILL and not is_prepared(blocks) and children
+    until(lambda: not any(running(pid) for pid in children))
+    with start([*call, str(models)]) as again:
+        assert again.wait() == 0 and is_prepared(blocks)
+    whole = tmp_path_factory.mktemp("whole")
+    for name in ("raw", "tiny"):
+        (whole / name).symlink_to(models / name)
+    with start([*call, str(whole)]) as once:
+        assert once.wait() == 0
+    found = [{path.name: path.read_bytes() for path in one.glob("*.*")} for one in (blocks, whole / "blocks")]
+    assert found[0] == found[1] and len(found[0]) > 4
+
+
+def running(pid: str) -> bool:
+    """True for a process that has not ended."""
+    status = Path(f"/proc/{pid}/stat")
+    try:
+        return status.read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

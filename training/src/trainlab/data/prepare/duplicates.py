@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rensa import RMinHash
 
-ENTRIES = 1 << 21  # keys sorted at once; 24 bytes each
+ENTRIES = 1 << 23  # keys sorted at once, 24 bytes each; fewer would read all signatures more often
 CHUNK = 1 << 12  # signatures read at once
 OPEN = 64
 HALF = np.uint64(32)  # bits; a document has a number below 2**32

@@ -1,8 +1,10 @@
-"""Step 1: rows of the sources, cleaned, as Parquet shards with a digest of each text; used by pipeline.py.
+"""Step 1: rows of the sources, cleaned, as shards of compressed texts with a digest of each; used by pipeline.py.
 
-Shard N is clean-N.parquet (text; row groups of at most about GROUP characters), exact-N.bin (XXH3-128 of each text, 16 bytes) and
-clean-N.json, written last: where its rows came from, what was dropped, where the next shard begins. A stopped run
-resumes after the last clean-N.json, and makes the same shards as one that was never stopped."""
+Shard N is text-N.bin (Arrow streams with zstd, each of the texts of about GROUP characters that were read), exact-N.bin (XXH3-128 of each
+text, 16 bytes) and text-N.json, written last: the bytes and texts of each stream, what was dropped, where the next shard begins. A stopped
+run resumes after the last text-N.json, and makes the same shards as one that was never stopped.
+
+One process reads and writes, others clean and compress: what it does for each row, no number of processors makes faster."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
-from pyarrow import parquet
+from pyarrow import ipc
 
 from trainlab import files
 from trainlab.config.types import TOPICS
@@ -27,7 +29,9 @@ from trainlab.progress import Progress
 
 OPTIONS = Keys("--column", "--document-start")
 SCHEMA = pyarrow.schema([("text", pyarrow.large_string())])
-GROUP = 1 << 18  # characters of a row group, which is tokenized at once
+GROUP = (
+    1 << 20
+)  # characters of a group of texts, which one process works on: handing one over takes the first process half a millisecond
 MAX_LISTED = 100  # bad rows that the report names
 
 
@@ -77,9 +81,10 @@ def rows(source: Source, column: str | None, start: str | None) -> Iterator[Item
 
 @dataclass
 class Shard:
-    """Contents of clean-N.json; `next` is where the next shard starts: source, and its rows already done."""
+    """Contents of text-N.json; `next` is where the next shard starts: source, and its rows already done."""
 
     documents: int = 0
+    groups: list[tuple[int, int]] = field(default_factory=list)  # bytes and texts of each
     next: tuple[int, int] = (0, 0)
     done: bool = False
     counts: Counter[str] = field(default_factory=Counter)
@@ -99,21 +104,48 @@ def ingest(
     if not (shards and shards[-1].done):
         items = _items(sources, options, shards[-1].next if shards else (0, 0))
         clean = partial(_cleaned, min_chars=options.min_chars, without=options.without)
-        stream = (each for batch in workers.map(clean, _batches(items)) for each in zip(*batch, strict=True))
+        stream = workers.map(clean, _batches(items, options.shard_chars))
         shards += _shards(stream, sources, options, work, shards, progress)
     return shards
 
 
-def texts(work: Path, ordinal: int) -> Iterator[list[str]]:
-    """Yield the texts of a shard, one row group at a time."""
-    with parquet.ParquetFile(file_name(work, "clean", ordinal, "parquet")) as file:
-        for group in range(file.num_row_groups):
-            yield file.read_row_group(group, columns=["text"]).column(0).to_pylist()
+@dataclass(frozen=True)
+class Group:
+    """Texts of a shard, compressed: where they are."""
+
+    path: Path
+    offset: int
+    size: int
+    documents: int
+
+    def texts(self) -> list[str]:
+        """Return the texts."""
+        with self.path.open("rb") as stream:
+            stream.seek(self.offset)
+            content = stream.read(self.size)
+        with ipc.open_stream(content) as reader:
+            texts: list[str] = reader.read_all().column(0).to_pylist()
+        return texts
+
+
+def groups(work: Path, ordinal: int, shard: Shard) -> Iterator[Group]:
+    """Yield the groups of texts of a shard."""
+    offset = 0
+    for size, documents in shard.groups:
+        yield Group(file_name(work, "text", ordinal, "bin"), offset, size, documents)
+        offset += size
+
+
+def _compressed(texts: list[str]) -> bytes:
+    sink = pyarrow.BufferOutputStream()
+    with ipc.new_stream(sink, SCHEMA, options=ipc.IpcWriteOptions(compression="zstd", use_threads=False)) as writer:
+        writer.write_table(pyarrow.table({"text": texts}, schema=SCHEMA))
+    return bytes(sink.getvalue())
 
 
 def _existing(work: Path) -> list[Shard]:
     shards: list[Shard] = []
-    while (marker := file_name(work, "clean", len(shards), "json")).exists():
+    while (marker := file_name(work, "text", len(shards), "json")).exists():
         value: dict[str, Any] = files.read_json(marker)
         shards.append(Shard(**{**value, "next": tuple(value["next"]), "counts": Counter(value["counts"])}))
     return shards
@@ -128,31 +160,58 @@ def _items(sources: Sequence[Source], options: Options, at: tuple[int, int]) -> 
                 yield index, done, item
 
 
-Place = tuple[int, int, Item]
-Cleaned = tuple[str, str | None, bytes] | None
+@dataclass
+class Batch:
+    """What is known of rows whose texts another process cleans: how many, up to where, and those that are unusable."""
+
+    next: tuple[int, int] = (0, 0)
+    rows: int = 0
+    characters: int = 0
+    bad: list[tuple[int, Bad]] = field(default_factory=list)  # each with its source
+    ends: bool = False  # a shard
 
 
-def _batches(items: Iterator[Place]) -> Iterator[list[Place]]:
-    """Yield rows in lists of about GROUP characters."""
-    batch, size = list[Place](), 0
-    for place in items:
-        batch.append(place)
-        size += len(place[2].text) if isinstance(place[2], Row) else 0
-        if size >= GROUP:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _batches(items: Iterator[tuple[int, int, Item]], shard_chars: int) -> Iterator[tuple[Batch, list[str]]]:
+    """Yield rows and their texts, of about GROUP characters; none has rows of two shards."""
+    batch, texts, shard = Batch(), list[str](), 0
+    for index, done, item in items:
+        batch.next = (index, done)
+        batch.rows += 1
+        if isinstance(item, Row):
+            texts.append(item.text)
+            batch.characters += len(item.text)
+        else:
+            batch.bad.append((index, item))
+        batch.ends = shard + batch.characters >= shard_chars
+        if batch.ends or batch.characters >= GROUP:
+            yield batch, texts
+            shard = 0 if batch.ends else shard + batch.characters
+            batch, texts = Batch(), []
+    if batch.rows:
+        yield batch, texts
 
 
-def _cleaned(batch: list[Place], min_chars: int, without: tuple[str, ...]) -> list[Cleaned]:
-    """Return what clean.py makes of each row, None of a bad one."""
-    done = iter(cleaned([place[2].text for place in batch if isinstance(place[2], Row)], min_chars, without))
-    return [next(done) if isinstance(place[2], Row) else None for place in batch]
+@dataclass(frozen=True)
+class Cleaned:
+    """The texts of a batch that are kept, compressed, their digests, how many, and how many each rule dropped."""
+
+    content: bytes
+    digests: bytes
+    documents: int
+    dropped: Counter[str]
+
+
+def _cleaned(texts: list[str], min_chars: int, without: tuple[str, ...]) -> Cleaned:
+    """Return what clean.py makes of texts."""
+    made = cleaned(texts, min_chars, without)
+    kept = [text for text, rule, _ in made if not rule]
+    digests = b"".join(digest for _, rule, digest in made if not rule)
+    dropped = Counter(f"dropped.{rule}" for _, rule, _ in made if rule)
+    return Cleaned(_compressed(kept) if kept else b"", digests, len(kept), dropped)
 
 
 def _shards(
-    stream: Iterator[tuple[Place, Cleaned]],
+    stream: Iterator[tuple[Batch, Cleaned]],
     sources: Sequence[Source],
     options: Options,
     work: Path,
@@ -166,57 +225,42 @@ def _shards(
     while True:
         shard = Shard(next=place, done=True)
         with (
-            files.atomic_write(file_name(work, "clean", ordinal, "parquet")) as table,
+            files.atomic_write(file_name(work, "text", ordinal, "bin")) as texts,
             files.atomic_write(file_name(work, "exact", ordinal, "bin")) as digests,
-            parquet.ParquetWriter(table, SCHEMA, compression="zstd") as writer,
         ):
-            group, size = list[str](), 0
-            for (index, rows_done, item), made in stream:
-                shard.next = (index, rows_done)
-                read += 1
-                bad += isinstance(item, Bad)
-                progress.status(f"clean: {read} rows read, in {sources[index].name}")
-                used = _use(item, made, sources[index], bad, options, shard)
-                if used is not None:
-                    group.append(used[0])
-                    digests.write(used[1])
-                    size += len(used[0])
-                if size >= GROUP:
-                    writer.write_table(pyarrow.table({"text": group}, schema=SCHEMA))
-                    group, size = [], 0
-                if shard.counts["characters_read"] >= options.shard_chars:
+            for batch, made in stream:
+                read += batch.rows
+                progress.status(f"clean: {read} rows read, in {sources[batch.next[0]].name}")
+                bad = _skip(batch.bad, bad, sources, options, shard)
+                shard.next = batch.next
+                shard.documents += made.documents
+                shard.counts.update(read=batch.rows, characters_read=batch.characters)
+                shard.counts += made.dropped
+                if made.documents:
+                    texts.write(made.content)
+                    digests.write(made.digests)
+                    shard.groups.append((len(made.content), made.documents))
+                if batch.ends:
                     shard.done = False
                     break
-            if group:
-                writer.write_table(pyarrow.table({"text": group}, schema=SCHEMA))
         place = shard.next
         marker = {**asdict(shard), "counts": dict(sorted(shard.counts.items()))}
-        files.write_json(file_name(work, "clean", ordinal, "json"), marker)
+        files.write_json(file_name(work, "text", ordinal, "json"), marker)
         ordinal += 1
         yield shard
         if shard.done:
             return
 
 
-def _use(
-    item: Item, made: Cleaned, source: Source, bad: int, options: Options, shard: Shard
-) -> tuple[str, bytes] | None:
-    """Return the clean text of a row and its digest, None if it is dropped; counts it. Raises UserError for one bad row too many."""
-    shard.counts["read"] += 1
-    if isinstance(item, Bad):
-        sentence = f"{at(source.path, item.number)}: {item.reason}"
+def _skip(rows: list[tuple[int, Bad]], bad: int, sources: Sequence[Source], options: Options, shard: Shard) -> int:
+    """Count unusable rows after `bad` others; return how many there are by then. Raises UserError for one too many."""
+    for index, row in rows:
+        bad += 1
+        sentence = f"{at(sources[index].path, row.number)}: {row.reason}"
         if bad > options.skip_bad:
             more = f"; {options.skip_bad} were already skipped" if options.skip_bad else ""
             raise UserError(f"{sentence} (or skip and count such rows with --skip-bad N{more})")
         shard.counts["bad"] += 1
         if len(shard.bad) < MAX_LISTED:
             shard.bad.append(sentence)
-        return None
-    shard.counts["characters_read"] += len(item.text)
-    assert made is not None
-    text, rule, digest = made
-    if rule:
-        shard.counts[f"dropped.{rule}"] += 1
-        return None
-    shard.documents += 1
-    return text, digest
+    return bad

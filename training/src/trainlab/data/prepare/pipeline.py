@@ -24,7 +24,17 @@ from trainlab import files
 from trainlab.data.pack import Packer, Tokens, load_tokenizer
 from trainlab.data.prepare import duplicates
 from trainlab.data.prepare.blocks import DTYPES, FORMAT, INDEX
-from trainlab.data.prepare.ingest import MAX_LISTED, Shard, Source, content, file_name, ingest, sources_of, texts
+from trainlab.data.prepare.ingest import (
+    MAX_LISTED,
+    Group,
+    Shard,
+    Source,
+    content,
+    file_name,
+    groups,
+    ingest,
+    sources_of,
+)
 from trainlab.data.prepare.options import Options
 from trainlab.data.prepare.workers import WORTH, Workers, cores
 from trainlab.errors import UserError
@@ -32,6 +42,7 @@ from trainlab.models.fetch import full, no_space
 from trainlab.progress import Progress
 
 EXACT = 4  # numbers per digest
+AT_ONCE = 64  # texts that are tokenized at once, in some 150 bytes of memory per character
 PACKAGES = ("rensa", "xxhash", "pyarrow", "tokenizers", "numpy")
 Flags = NDArray[np.bool_]
 
@@ -179,21 +190,37 @@ def _repeats(
 
 def _sign(work: Path, shards: Sequence[Shard], skip: Flags, workers: Workers, progress: Progress) -> None:
     """Write near-N.bin, the MinHash signature of each document; those in `skip` get zeros and are not compared."""
-    for ordinal, groups in enumerate(_groups(work, shards, ~skip)):
+    for ordinal, parts in enumerate(_parts(work, shards, ~skip)):
         path = file_name(work, "near", ordinal, "bin")
         if path.exists():
             continue
         with files.atomic_write(path) as stream:
-            for _group, rows in workers.map(duplicates.signatures, groups):
+            for _, rows in workers.map(_signatures, parts):
                 progress.status(f"signatures: shard {ordinal + 1} of {len(shards)}")
                 stream.write(rows.tobytes())
 
 
-def _tokens(group: tuple[Sequence[str], Flags], tokenizer: Path, begin: list[int], eos: int) -> NDArray[np.int64]:
+def _signatures(part: tuple[Group, Flags]) -> NDArray[np.uint32]:
+    return duplicates.signatures((part[0].texts(), part[1]))
+
+
+@dataclass(frozen=True)
+class Tokenized:
+    """The tokens of a group's texts, in the dtype of the blocks, and how many texts and characters they are."""
+
+    ids: NDArray[Any]
+    documents: int
+    characters: int
+
+
+def _tokens(part: tuple[Group, Flags], tokenizer: Path, begin: list[int], eos: int, kind: np.dtype[Any]) -> Tokenized:
     """Return the tokens of a group's texts that have the flag, each with BOS if there is one, and EOS."""
-    texts = [text for text, keep in zip(*group, strict=True) if keep]
+    texts = [text for text, keep in zip(part[0].texts(), part[1], strict=True) if keep]
     read = Tokens(_backend(tokenizer), begin, eos, 0, None)
-    return np.fromiter(chain.from_iterable(read.documents(texts)), np.int64)
+    ids = [np.empty(0, kind)]
+    for first in range(0, len(texts), AT_ONCE):
+        ids.append(np.fromiter(chain.from_iterable(read.documents(texts[first : first + AT_ONCE])), kind))
+    return Tokenized(np.concatenate(ids), len(texts), sum(map(len, texts)))
 
 
 @lru_cache(1)
@@ -219,25 +246,24 @@ def _pack(
     packed, path = [Packed()], work / f"{tokens.digest()}.json"
     with files.atomic_write(path) as stream:
         stream.write(tokens.backend.to_str().encode())
-    tokenize = partial(_tokens, tokenizer=path, begin=tokens.begin, eos=tokens.eos)
     kind = np.dtype(dtype(tokens.size)).newbyteorder("<")
-    for ordinal, groups in enumerate(_groups(work, shards, kept)):
+    tokenize = partial(_tokens, tokenizer=path, begin=tokens.begin, eos=tokens.eos, kind=kind)
+    for ordinal, parts in enumerate(_parts(work, shards, kept)):
         progress.status(f"pack: shard {ordinal + 1} of {len(shards)}, {sum(shard.tokens for shard in packed)} tokens")
         marker = file_name(work, "pack", ordinal, "json")
         if not marker.exists():
-            packer, shard = Packer(options.block_length, packed[-1].rest), Packed()
+            packer, shard = Packer(options.block_length, packed[-1].rest, kind), Packed()
             ends = -packed[-1].rest.count(tokens.eos)
             path = file_name(out, "blocks", ordinal, "bin")
             with files.atomic_write(path) as stream:
-                for (group, keeps), ids in workers.map(tokenize, groups):
-                    chosen = [text for text, keep in zip(group, keeps, strict=True) if keep]
-                    blocks = packer.add([ids])
-                    stream.write(blocks.astype(kind).tobytes())
+                for _, made in workers.map(tokenize, parts):
+                    blocks = packer.add([made.ids])
+                    stream.write(blocks.tobytes())
                     ends += int(np.count_nonzero(blocks == tokens.eos))
                     shard.blocks += len(blocks)
-                    shard.documents += len(chosen)
-                    shard.characters += sum(map(len, chosen))
-                    shard.tokens += len(ids)
+                    shard.documents += made.documents
+                    shard.characters += made.characters
+                    shard.tokens += len(made.ids)
             shard.sha256, shard.rest = files.sha256(path), packer.rest.tolist()
             if ends + shard.rest.count(tokens.eos) != shard.documents:
                 raise UserError(f"--tokenizer {options.tokenizer}: its EOS stands inside texts, too; use another model")
@@ -251,17 +277,17 @@ def dtype(size: int) -> str:
     return DTYPES[size > 1 << 16]
 
 
-def _groups(work: Path, shards: Sequence[Shard], flags: Flags) -> Iterator[Iterator[tuple[list[str], Flags]]]:
-    """Yield for each shard its groups of texts, each with the flags of its documents."""
+def _parts(work: Path, shards: Sequence[Shard], flags: Flags) -> Iterator[Iterator[tuple[None, tuple[Group, Flags]]]]:
+    """Yield for each shard its groups of texts, each with the flags of its documents, without a note for `Workers.map`."""
 
-    def groups(ordinal: int, first: int) -> Iterator[tuple[list[str], Flags]]:
-        for group in texts(work, ordinal):
-            yield group, flags[first : first + len(group)]
-            first += len(group)
+    def parts(ordinal: int, first: int) -> Iterator[tuple[None, tuple[Group, Flags]]]:
+        for group in groups(work, ordinal, shards[ordinal]):
+            yield None, (group, flags[first : first + group.documents])
+            first += group.documents
 
     first = 0
     for ordinal, shard in enumerate(shards):
-        yield groups(ordinal, first)
+        yield parts(ordinal, first)
         first += shard.documents
 
 

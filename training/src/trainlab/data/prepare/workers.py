@@ -7,14 +7,22 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Self, TypeVar
 
+from trainlab.errors import UserError
+
 B = TypeVar("B")
+N = TypeVar("N")
 R = TypeVar("R")
 AHEAD = 4  # batches read ahead of each process
 WORTH = 16_000_000  # bytes of text from which more processes pay: each takes half a second to start
 PR_SET_PDEATHSIG = 1
+LOST = (
+    "a process of `trainlab prepare` was killed, as the kernel does when memory runs out; give it more memory (site.prepare.memory of a "
+    "release) and run it again: it goes on where it was"
+)
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")  # a pod's limit: microseconds of CPU in so many of time
 
 
@@ -53,30 +61,39 @@ class Workers:
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
 
-    def map(self, function: Callable[[B], R], batches: Iterable[B]) -> Iterator[tuple[B, R]]:
-        """Yield each batch with what the function, which must pickle, returns for it; what fails fails in its turn."""
+    def map(self, function: Callable[[B], R], batches: Iterable[tuple[N, B]]) -> Iterator[tuple[N, R]]:
+        """Yield what the function, which must pickle, returns for each batch, with the note of that batch, which stays here.
+
+        What fails fails in its turn; UserError when a process was killed.
+        """
         if self._count == 1:
-            yield from ((batch, function(batch)) for batch in batches)
+            yield from ((note, function(batch)) for note, batch in batches)
             return
+        try:
+            yield from self._mapped(function, batches)
+        except BrokenProcessPool:
+            raise UserError(LOST) from None
+
+    def _mapped(self, function: Callable[[B], R], batches: Iterable[tuple[N, B]]) -> Iterator[tuple[N, R]]:
         # a fork would copy the threads' locks of tokenizers and Arrow
         self._pool = self._pool or ProcessPoolExecutor(
             self._count, multiprocessing.get_context("spawn"), initializer=begin
         )
-        waiting, source = deque[tuple[B, Future[R]]](), iter(batches)
+        waiting, source = deque[tuple[N, Future[R]]](), iter(batches)
         failed: Exception | None = None
         more = True
         while more or waiting:
             while more and len(waiting) < AHEAD * self._count:
                 try:
-                    batch = next(source)
+                    note, batch = next(source)
                 except StopIteration:
                     more = False
                 except Exception as error:
                     failed, more = error, False
                 else:
-                    waiting.append((batch, self._pool.submit(function, batch)))
+                    waiting.append((note, self._pool.submit(function, batch)))
             if waiting:
-                batch, result = waiting.popleft()
-                yield batch, result.result()
+                note, result = waiting.popleft()
+                yield note, result.result()
         if failed:
             raise failed
