@@ -1,5 +1,6 @@
 """`trainlab put` and `get`, with a kubectl that runs what the pod would on a folder, and drops connections."""
 
+import argparse
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from trainlab import cli, files
 from trainlab.errors import UserError
-from trainlab.run import transfer
+from trainlab.run import transfer, transfer_pod
 
 KUBECTL = """\
 #!{python}
@@ -79,8 +80,13 @@ while chunk := process.stdout.read1(1 << 16):
 """
 
 CLAIMS = [
-    {"metadata": {"name": "quick-models", "labels": {transfer.INSTANCE: "quick", transfer.COMPONENT: "models"}}},
-    {"metadata": {"name": "quick-runs", "labels": {transfer.INSTANCE: "quick", transfer.COMPONENT: "runs"}}},
+    {
+        "metadata": {
+            "name": "quick-models",
+            "labels": {transfer_pod.INSTANCE: "quick", transfer_pod.COMPONENT: "models"},
+        }
+    },
+    {"metadata": {"name": "quick-runs", "labels": {transfer_pod.INSTANCE: "quick", transfer_pod.COMPONENT: "runs"}}},
 ]
 JOBS = [
     {
@@ -357,7 +363,7 @@ WAITING = {
                     {
                         "metadata": {
                             "name": "b-models",
-                            "labels": {transfer.INSTANCE: "b", transfer.COMPONENT: "models"},
+                            "labels": {transfer_pod.INSTANCE: "b", transfer_pod.COMPONENT: "models"},
                         }
                     },
                 ]
@@ -388,7 +394,7 @@ def test_a_cluster_that_does_not_serve_is_one_sentence(
 def test_without_kubectl(rows: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("KUBECTL", raising=False)
-    parser = transfer.argparse.ArgumentParser()
+    parser = argparse.ArgumentParser()
     transfer.add_arguments(parser, put=True)
     with pytest.raises(UserError, match="kubectl: neither it nor oc is installed"):
         transfer.put_from_args(parser.parse_args([str(rows), "datasets/x"]))
