@@ -92,7 +92,7 @@ def quick(place: one_gpu.Place, say: Say) -> bool:
         say(until="ready", since_start=round(time.monotonic() - began, 2), serving_seconds=round(running.ready, 2))
         for model in ("tuned", "base", "tuned"):
             asked = time.monotonic()
-            answer = client.chat(running.urls["tuned"], model, QUESTION)
+            answer = client.chat(running.urls["tuned"], model, QUESTION, max_tokens=8 if place.smoke else 64)
             now = time.monotonic()
             say(
                 until=f"answer of {model}",
