@@ -80,7 +80,9 @@ def job_of(values: Values, files: list[Path]) -> Job:
         checkpoints=train.get("checkpoints"),
         keep_checkpoints=int(train.get("keep_checkpoints") or 1),
         # engine/saving.py; the checkpoints of resnet hold the best network in any case
-        keeps_best=not sharded and phase.recipe != "resnet" and phase.train.validation_fraction > 0,
+        keeps_best=not sharded
+        and phase.recipe != "resnet"
+        and bool(phase.set_aside or getattr(phase.data, "validation", None)),
         weight_bytes=weight_bytes,
         saved_bytes=saved_bytes,
         served_bytes=served_bytes,
@@ -188,6 +190,8 @@ def _is_share(*names: str) -> bool:
 def _data_bytes(phase: Phase) -> float | None:
     """Return the bytes of the data set on a volume, 0 for one in the image, None if unknown."""
     source = str(phase.data.source)
+    if getattr(phase.data, "validation", None):
+        return None
     if source == CIFAR10:
         return CIFAR10_BYTES
     if isinstance(phase, PretrainPhase) and source.startswith("pvc:") and phase.data.train_rows:
@@ -272,4 +276,4 @@ def _text_tokens(phase: TextPhase) -> float | None:
         return sum(len(document.text) for document in part.train) / TEXT_CHARS_PER_TOKEN
     name = source.removeprefix("hf:").partition("@")[0]
     total = HUB_TOKENS.get((name, phase.text.hub_config or ""))
-    return None if total is None else total * (1 - phase.text.heldout_fraction - phase.train.validation_fraction)
+    return None if total is None else total * (1 - phase.text.heldout_fraction - phase.set_aside)
