@@ -40,6 +40,10 @@ FROZEN, ADAPTED, TRAINED, OTHERS = 55, 190, 136, 150
 """Kernels of a micro-batch, counted: of a layer forward alone, with adapters and backward, trained and backward; and of the rest."""
 GUARDS = 2.0
 """A compiled layer whose lengths change is looked up each time: staged-sft took twice the time of its kernels."""
+COMPILE, VARIED_LENGTHS = 8.0, 4
+"""Seconds of compiling a layer forward and backward: 24 s for three lengths on an H100; rows of many lengths took 31 s in all."""
+PRODUCTS, AUTOTUNE = 21, 3.0
+"""Matrix products of a layer forward and backward, and the seconds in which a mode that times kernels tries each: assumed, not measured."""
 IMAGE_KERNELS = 280
 """Of a batch of ResNet-18: 209 counted of forward and backward, the rest assumed of augmentation, clipping and optimizer."""
 
@@ -73,6 +77,7 @@ class Cost:
     checkpoints: int = 0  # that are written
     checkpoint_bytes: float = 0.0  # of each
     checkpoint_seconds: float = 0.0  # of all, that the training waits for
+    compile_seconds: float = 0.0  # of stage.compile, assumed where it times kernels
 
     @property
     def step_seconds(self) -> float:
@@ -81,8 +86,8 @@ class Cost:
 
     @property
     def total_seconds(self) -> float:
-        """Seconds from the start to the last checkpoint, without downloads, compilation and scoring."""
-        return self.load_seconds + self.seconds + self.checkpoint_seconds
+        """Seconds from the start to the last checkpoint, without downloads and scoring."""
+        return self.load_seconds + self.seconds + self.checkpoint_seconds + self.compile_seconds
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,14 @@ def dispatch(job: Job, device: Device) -> float:
     return job.accumulation * (frozen * FROZEN + deep * each + OTHERS) * LAUNCH * (GUARDS if varied else 1.0)
 
 
+def compiling(job: Job) -> float:
+    """Return the seconds until the layers are compiled, for each length of the sequences; all layers share one graph."""
+    if not job.compiled:
+        return 0.0
+    lengths = job.lengths if job.chunked_loss else VARIED_LENGTHS
+    return lengths * (COMPILE + AUTOTUNE * PRODUCTS * job.autotuned)
+
+
 def _wire(job: Job, device: Device, network: float, sent: float) -> float:
     """Return the seconds in which each rank sends `sent` bytes: GPUs of one node by their link, of several by the network."""
     if job.world == 1 or (device.is_cpu and job.nodes == 1):
@@ -205,7 +218,7 @@ def _cost(
     length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
     each = flop_per_token(job, arch, length)
     once = frozen_flop_per_token(job, arch, length) * when.tokens / max(job.epochs, 1)
-    rate = device.peak(job.precision) * device.mfu_good
+    rate = device.peak(job.arithmetic) * device.mfu_good
     compute = each * when.tokens_per_step / job.world / rate
     if job.sharded:
         sent = sharded_bytes(job, arch.parameters, trained)
@@ -225,6 +238,7 @@ def _cost(
         seconds=seconds,
         speed_up=job.world * step / (step + wire) if step else 0.0,
         load_seconds=loaded / storage,
+        compile_seconds=compiling(job),
         **_saves(job, when, seconds, size, storage),
     )
 
@@ -288,7 +302,7 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
         context=processes * (CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"] + rows * channels * size * size),
     )
     mfu = 1.0 if device.is_cpu else IMAGE_MFU
-    rate = device.peak(job.precision) * mfu
+    rate = device.peak(job.arithmetic) * mfu
     flop = 6.0 * work  # of an image: 2 per multiply-add, forward once and backward twice
     compute = flop * job.effective_batch / job.world / rate
     sent = ring_bytes(job.world, 4.0 * parameters)
@@ -307,7 +321,8 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
         speed_up=job.world * step / (step + wire),
         **_saves(job, when, seconds, checkpoint, storage),
     )
-    needs = (*volumes.inputs(job, "", 0.0), volumes.runs(job, checkpoint, 4.0 * parameters, when.steps))
+    left = volumes.results(job, 4.0 * parameters)
+    needs = (*volumes.inputs(job, "", 0.0), volumes.runs(job, checkpoint, left, when.steps))
     return Plan(job, device, network, parameters, parameters, memory, when, cost, needs, None, storage)
 
 

@@ -253,6 +253,9 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
             rate = f"({seconds(cost.compute_seconds)} {rate})"
             rate = f"in steps of {seconds(cost.step_seconds)}, which wait for their kernels to be started {rate}"
         rows.append(("time", f"{seconds(cost.seconds)} {rate}, without start-up and scoring"))
+        if cost.compile_seconds:
+            tuned = ", most of it timing kernels, which is assumed, not measured" * job.autotuned
+            rows.append(("compiling", f"{seconds(cost.compile_seconds)}{tuned}"))
         rows.append(("checkpoints", _checkpoint_row(plan, cost)))
         if cost.load_seconds:
             rows.append(("base model", f"{seconds(cost.load_seconds)} at {size(plan.storage)}/s"))

@@ -23,6 +23,7 @@ from trainlab.plan.checks import served_rank
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job, Trainable, Volume
 
+LOADERS = 2  # a process for the training and one for the validation rows, which stays as well, for each of train.dataloader_workers
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
@@ -79,6 +80,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         warmup_fraction=float(train.get("warmup_fraction") or 0),
         checkpoints=train.get("checkpoints"),
         keep_checkpoints=int(train.get("keep_checkpoints") or 1),
+        final_model=bool(train.get("save_final_model")),
         # engine/saving.py; the checkpoints of resnet hold the best network in any case
         keeps_best=not sharded
         and phase.recipe != "resnet"
@@ -89,7 +91,10 @@ def job_of(values: Values, files: list[Path]) -> Job:
         gradient_bytes=4,  # trained weights are kept in float32 (models/layers.py), and DDP sends them unchanged
         precision="bf16" if narrow else "fp32",
         checkpointing=isinstance(phase, LanguagePhase) and phase.recomputes,
+        tf32=bool(train.get("tf32")),
         compiled=bool(stage and stage.compile),
+        autotuned=(block.get("stage") or {}).get("compile_mode") not in (None, "default"),
+        lengths=len({step["length"] for step in (block.get("stage") or {}).get("curriculum", ())}) or 1,
         chunked_loss=isinstance(phase, TextPhase),
         sharded=sharded,
         nodes=phase.resources.nodes,
@@ -97,6 +102,8 @@ def job_of(values: Values, files: list[Path]) -> Job:
         on_gpu=on_gpu,
         cores_per_pod=quantity(phase.resources.cpu),
         memory_per_pod=quantity(phase.resources.memory),
+        loaders=LOADERS * int(train.get("dataloader_workers") or 0),
+        shared_memory=quantity(phase.resources.shared_memory),
         timeout_seconds=60.0 * phase.resources.timeout_minutes,
         volumes=tuple(
             Volume(name, None if volume.existing else quantity(volume.size or needs[name]), volume.access_mode)
