@@ -343,13 +343,11 @@ def _node(plan: Plan) -> Iterator[Finding]:
 def _deadline(plan: Plan) -> Iterator[Finding]:
     cost, limit = plan.cost, plan.job.timeout_seconds
     slack = CPU_SLACK if plan.device.is_cpu else 1.0
-    compiling = f"compiling {seconds(cost.compile_seconds)}, " if cost and cost.compile_seconds else ""
     if cost is not None and cost.total_seconds > limit * slack:
         yield refuse(
             "deadline",
             f"steps take {seconds(cost.seconds)}, checkpoints {seconds(cost.checkpoint_seconds)}, loading {seconds(cost.load_seconds)}, "
-            f"{compiling}"
-            f"and the job is ended after {seconds(limit)}; raise the limit, or train less",
+            f"compiling {seconds(cost.compile_seconds)}, and the job is ended after {seconds(limit)}; raise the limit, or train less",
         )
 
 
