@@ -71,7 +71,7 @@ def load(phase: TextPhase, path: Path, validation: Path | None = None) -> Corpus
 
 def read_validation(phase: TextPhase, path: Path) -> list[Document]:
     """Return the documents of data.validation, which is in `path`, each text once."""
-    documents, _ = text_files.documents(path, phase.text.column, phase.text.document_start)
+    documents = text_files.documents(path, phase.text.column, phase.text.document_start)[0]
     return list({document.text: document for document in reversed(documents)}.values())[::-1]
 
 

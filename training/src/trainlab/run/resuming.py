@@ -32,8 +32,8 @@ def take_up(run: Run, ranks: int, first: bool, say: Callable[[str], None]) -> No
         return
     if note.exists() and files.read_json(note)["from"] == wish:
         return
-    owner, _, name = wish.rpartition("/checkpoints/")
-    other = run.run_dir.with_name(owner) if owner else None
+    *owners, name = wish.split("/checkpoints/")
+    other = run.run_dir.with_name(owners[0]) if owners else None
     source = (other or run.run_dir) / "checkpoints" / name
     _check(source, wish)
     if other:
