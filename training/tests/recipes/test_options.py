@@ -141,6 +141,15 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, text: str, expected: str
     assert expected in str(caught.value)
 
 
+def test_pairs_are_on_no_hub(tmp_path: Path) -> None:
+    over = tmp_path / "over.yaml"
+    over.write_text(f"phase: {{data: {{validation: 'hf:a/b@{40 * '0'}'}}}}")
+    with pytest.raises(
+        ConfigErrors, match=r"phase.data.validation: hf:\S+ in stage dpo; its pairs are rows of a folder"
+    ):
+        load_values([Path("values/staged-dpo.yaml"), over])
+
+
 def test_a_mode_of_compiling_needs_compiling(tmp_path: Path) -> None:
     over = tmp_path / "over.yaml"
     over.write_text("phase: {stage: {compile: false, compile_mode: max-autotune}}")

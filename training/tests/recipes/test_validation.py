@@ -219,3 +219,23 @@ def test_pretraining_sets_nothing_aside_for_its_tokenizer_either(
     assert len(corpus.load(phase, text).train) == len(corpus.load(phase, text, tmp_path / "val.jsonl").train)
     assert "validation" in pretrain.origin(phase, tiny_model, text, tmp_path)["data"]
     assert source._data_bytes(phase) is None
+
+
+def test_prepared_blocks_with_own_text(
+    tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tiny").symlink_to(tiny_model)
+    (tmp_path / "raw").mkdir()
+    write_own_text(tmp_path).rename(tmp_path / "raw" / "text.jsonl")
+    data = {"source": "pvc:blocks", "validation": "pvc:val.jsonl", "train_rows": None}
+    text = {"prepare": {"source": "pvc:raw", "min_chars": 1, "near": 0}}
+    phase = phase_of(phase_dict, PRETRAIN, data=data, text=text, stage={"tokenizer": "pvc:tiny"})
+    model_dir = pretrain.fetch(phase, tmp_path, None)
+    pretrain.preflight(phase, model_dir, tmp_path / "blocks", tmp_path)
+    run = Run(phase, tmp_path / "run", model_dir, tmp_path / "blocks", tmp_path, Progress(True))
+    blocks = pretrain.read_blocks(run, chat.load_tokenizer(model_dir, phase))
+    assert len(blocks.validation) > 0 and blocks.validation.documents == 5
+    assert "pvc:val.jsonl is not compared with prepared blocks" in capsys.readouterr().out
+    (tmp_path / "val.jsonl").unlink()
+    with pytest.raises(UserError, match=r"nothing at .*val.jsonl; put it there first"):
+        pretrain.preflight(phase, model_dir, tmp_path / "blocks", tmp_path)

@@ -255,7 +255,7 @@ class PairData(ChatData):
     )
     validation: str | None = Field(
         None,
-        pattern=form("pvc"),
+        pattern=form("hf", "pvc"),  # in the schema a key has one form; rules.py refuses hf:
         description=f"{VALIDATION}pvc:PATH (a folder of *.jsonl files with rows as in train/). Questions that are trained on or held "
         "out are left out, and counted.",
     )

@@ -145,6 +145,8 @@ phase.train.tf32: true with model.dtype bfloat16; matrices are multiplied in bfl
 phase.data.validation: {phase.data.validation} without data.table; the rows of a hub are those of a table, whose columns it
   names: add it, or name a folder with pvc:
   if phase.recipe is sft, phase.data.validation starts hf:, no phase.data.table
+phase.data.validation: {phase.data.validation} in stage {phase.stage.name}; its pairs are rows of a folder: name one with pvc:
+  if phase.recipe is dpo, phase.data.validation starts hf:
 phase.stage.fp8: 'on' with 0 GPUs, needs those of compute capability 8.9 or higher; set 'auto' or 'off'
   if phase.stage.fp8 is on, phase.resources.gpus_per_node is 0
 phase.stage.fp8: 'on' without stage.compile; not compiled it is slower than bfloat16: set stage.compile to true, or 'auto'
