@@ -1,5 +1,6 @@
 """Options of training that are off until they are set: what each changes, and that it changes nothing else."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,18 @@ def test_workers_give_the_same_rows_in_the_same_order(
     assert orders[None] == orders[2] and len(orders[2]) > 10
     if not dropout:
         assert_same(tmp_path / "workers-None", tmp_path / "workers-2", tolerance=0)
+
+
+def test_a_resumed_run_with_workers_and_dropout_is_uninterrupted(make_job: Make, tmp_path: Path) -> None:
+    blocks = {"lora": {"rank": 2, "dropout": 0.5}, "train": {"dataloader_workers": 1, "keep_checkpoints": 9}}
+    sft.fit(make_job("whole", **blocks))
+    job = make_job("broken", **blocks)
+    shutil.copytree(tmp_path / "whole" / "checkpoints" / "checkpoint-4", job.run_dir / "checkpoints" / "checkpoint-4")
+    assert sft.fit(job)["resumed_from_step"] == 4  # of ten, five an epoch
+    one, other = (
+        load_file(tmp_path / name / "lora_adapter" / "adapter_model.safetensors") for name in ("whole", "broken")
+    )
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
 def test_workers_are_read_by_recipes_with_a_data_loader_alone(tmp_path: Path) -> None:

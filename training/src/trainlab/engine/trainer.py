@@ -72,6 +72,15 @@ class CheckpointedTrainer(Trainer):
         acceleration.keep_digits(self.args)
         super().create_accelerator_and_postprocess()
 
+    def _get_dataloader(self, *given: Any, **named: Any) -> Any:
+        """As the Trainer's; its processes draw their seeds from a generator of their own: the model's dropout is that of an uninterrupted run
+        after a resume, which starts them once more.
+        """
+        loader = super()._get_dataloader(*given, **named)
+        if self.args.dataloader_num_workers:
+            loader.base_dataloader.generator = torch.Generator().manual_seed(self.args.seed)
+        return loader
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Save, mark, rotate; of shards the last two follow later. Not SFTTrainer's own method, which adds a model card for the hub."""
         root = Path(str(self.args.output_dir))
