@@ -76,7 +76,7 @@ class CheckpointedTrainer(Trainer):
         """As the Trainer's; its processes draw their seeds from a generator of their own: the model's dropout is that of an uninterrupted run
         after a resume, which starts them once more.
         """
-        loader = super()._get_dataloader(*given, **named)
+        loader: Any = super()._get_dataloader(*given, **named)  # accelerate's
         if self.args.dataloader_num_workers:
             loader.base_dataloader.generator = torch.Generator().manual_seed(self.args.seed)
         return loader
