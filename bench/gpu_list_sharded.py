@@ -161,7 +161,7 @@ def rank_of_eight(setting: str, work: Path, smoke: bool, say: Any) -> bool:
     tokens = how["batch"] * ACCUMULATE * length
     clock = Clock(say, tokens, 6.0 * (arch.parameters - arch.head))
     watch(clock, save=False)
-    vars(trainers)["save_best"] = lambda *_: None
+    vars(trainers)["save_model"] = lambda *_: None
     pretrain.fit(TrainingJob(phase, work, model, tokenizer(work / "tokenizer"), parts, Progress(False)))
     steady = statistics.median(clock.times[1:])
     say(

@@ -82,6 +82,12 @@ def _parser() -> argparse.ArgumentParser:
     enter = add("exec", "run a command in a node")
     enter.add_argument("node", help="n1, n2 ...")
     enter.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD", help="the command and its arguments")
+    add("link", "slow the network between the nodes down, or end that; a stop or down ends it as well").add_argument(
+        "--rate",
+        default="full",
+        metavar="RATE",
+        help="what each node receives at most, such as 100mbit (default: full)",
+    )
     add("stop", "end the nodes; the next `up` starts them with what they hold")
     add("down", "stop and remove the cluster")
     return parser
@@ -163,6 +169,10 @@ def _change(arguments: argparse.Namespace) -> bool:
 
         changed = [images.load(archive) for archive in arguments.archives]
         return any(changed)
+    if arguments.command == "link":
+        from embedded_cluster.nodes import link
+
+        return link.shape(arguments.rate)
     if arguments.command == "demo-down":
         from embedded_cluster.tasks import down
 
@@ -195,7 +205,7 @@ def _main() -> int:
     repository = getattr(arguments, "push", "")
     if arguments.command not in AS_ANYBODY and (blocked := preflight.cannot_start()):
         raise say.UserError(blocked + preflight.elsewhere(repository))
-    if arguments.command not in ("status", "exec", "stop", "down", "demo-down"):
+    if arguments.command not in ("status", "exec", "link", "stop", "down", "demo-down"):
         home.claim()
     if arguments.command in ("build", "demo", "demo-alone", "ready", "room", "venv") or repository:
         apt.ensure()

@@ -40,6 +40,8 @@ FIRED: dict[str, Plan] = {
         ("engine-memory", jobs.PRETRAIN, SERVED, "T4"),
         ("server-memory", jobs.SURVIVAL, {"serve_runtime": "trainlab", "serve_memory": 8e9}, "L40S"),
         ("bf16", jobs.SURVIVAL, {"precision": "bf16"}, "T4"),
+        ("tf32", jobs.SURVIVAL, {"tf32": True, "precision": "fp32"}, "T4"),
+        ("shared-memory", jobs.SURVIVAL, {"loaders": 4, "shared_memory": 1000}, "L40S"),
         ("rounding", jobs.SURVIVAL, {"learning_rate": 1e-9}, "L40S"),
         ("lora-rank", jobs.LYRICS, {"lora_rank": 600, "serve_max_lora_rank": 512}, "L40S"),
         ("few-tokens", jobs.PRETRAIN, {"rows": 3200}, "H100-80GB"),

@@ -137,6 +137,18 @@ phase.stage.fsdp: true with 1 GPUs, needs at least 2; set false
   if phase.stage.fsdp, phase.resources.nodes is 1, phase.resources.gpus_per_node is 1
 phase.stage.compile: true with 0 GPUs, needs at least 1; set false
   if phase.stage.compile, phase.resources.gpus_per_node is 0
+phase.stage.compile_mode: {phase.stage.compile_mode} without stage.compile; nothing is compiled: set stage.compile to true,
+  or remove it
+  if phase.stage.compile_mode, no phase.stage.compile
+phase.train.tf32: true with resources.gpus_per_node 0; only GPUs have TF32: remove it
+  if phase.train.tf32, phase.resources.gpus_per_node is 0
+phase.train.tf32: true with model.dtype bfloat16; matrices are multiplied in bfloat16, not in float32: remove it
+  if phase.train.tf32, phase.model.dtype is bfloat16
+phase.data.validation: {phase.data.validation} without data.table; the rows of a hub are those of a table, whose columns it
+  names: add it, or name a folder with pvc:
+  if phase.recipe is sft, phase.data.validation starts hf:, no phase.data.table
+phase.data.validation: {phase.data.validation} in stage {phase.stage.name}; its pairs are rows of a folder: name one with pvc:
+  if phase.recipe is dpo, phase.data.validation starts hf:
 phase.stage.fp8: 'on' with 0 GPUs, needs those of compute capability 8.9 or higher; set 'auto' or 'off'
   if phase.stage.fp8 is on, phase.resources.gpus_per_node is 0
 phase.stage.fp8: 'on' without stage.compile; not compiled it is slower than bfloat16: set stage.compile to true, or 'auto'

@@ -98,7 +98,7 @@ def prepare(model: Any, phase: Phase, run_dir: Path, say: Callable[[str], None])
         if choice["on"]:
             convert(model)
     if stage.compile:
-        compile_layers(model)
+        compile_layers(model, mode=stage.compile_mode)
 
 
 def choose_fp8(model: Any, phase: Phase, run_dir: Path) -> dict[str, Any]:
@@ -136,10 +136,10 @@ def chosen_fp8(run_dir: Path) -> dict[str, Any] | None:
     return dict(files.read_json(path)) if path.exists() else None
 
 
-def compile_layers(model: Any, backend: str = "inductor") -> None:
+def compile_layers(model: Any, backend: str = "inductor", mode: str | None = None) -> None:
     """Compile each decoder layer in place: one graph for all of them and each shape (engine/compiled.py); every weight keeps its name."""
     for layer in decoder_layers(model):
-        layer.compile(backend=backend, dynamic=False)
+        layer.compile(backend=backend, mode=mode, dynamic=False)
 
 
 def why_not_fp8(phase: Phase) -> str | None:

@@ -88,7 +88,7 @@ def peak_tokens(phase: Phase) -> float | None:
     if device is None or job.arch is None or not job.on_gpu:
         return None
     length = job.tokens_per_row if job.tokens_per_row and not job.packed else float(job.max_length)
-    return device.peak(job.precision) * job.world / estimate.flop_per_token(job, job.arch, length)
+    return device.peak(job.arithmetic) * job.world / estimate.flop_per_token(job, job.arch, length)
 
 
 def measure() -> dict[str, Any]:

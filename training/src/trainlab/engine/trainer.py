@@ -27,15 +27,16 @@ from transformers.trainer_pt_utils import BatchRebalanceSampler
 from trl import SFTTrainer
 
 from trainlab import files
-from trainlab.config import LanguagePhase, Phase, SftPhase
+from trainlab.config import LanguagePhase, SftPhase
 from trainlab.config.methods import CurriculumStep
+from trainlab.config.phases import BatchPhase
 from trainlab.engine import acceleration, checkpoints, compiled, dist
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import answer_loss
+from trainlab.engine.saved_model import FINAL, result, save_model
 from trainlab.engine.saving import Beside, BestWeights, RoundingGuard, SaveCallback
 from trainlab.engine.stopping import Stop, StopCallback, Stopped
-from trainlab.models import compute, export
-from trainlab.models.layers import save_lora
+from trainlab.models import compute
 from trainlab.progress import Eta, Numbers, Progress
 
 # TRL and PEFT use a name that transformers deprecated in 5.23; it warns once per rank.
@@ -52,6 +53,8 @@ class TrainingJob:
     tokenizer: PreTrainedTokenizerBase
     rows: Any
     progress: Progress
+    validation: list[Any] | None = None
+    """Rows of data.validation."""
 
 
 class CheckpointedTrainer(compiled.CompiledTrainer):
@@ -68,6 +71,15 @@ class CheckpointedTrainer(compiled.CompiledTrainer):
         self._beside = Beside()
         acceleration.keep_digits(self.args)
         super().create_accelerator_and_postprocess()
+
+    def _get_dataloader(self, *args: Any, **kwargs: Any) -> Any:
+        """As the Trainer's; its processes draw their seeds from a generator of their own: the model's dropout is that of an uninterrupted run
+        after a resume, which starts them once more.
+        """
+        loader: Any = super()._get_dataloader(*args, **kwargs)  # accelerate's
+        if self.args.dataloader_num_workers:
+            loader.base_dataloader.generator = torch.Generator().manual_seed(self.args.seed)
+        return loader
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Save, mark, rotate; of shards the last two follow later. Not SFTTrainer's own method, which adds a model card for the hub."""
@@ -218,9 +230,10 @@ class StepReporter(TrainerCallback):
             self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
 
 
-def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, Any]:
+def settings(phase: BatchPhase, folder: Path, validate: bool) -> dict[str, Any]:
     """Return the settings common to all trainers; warm-up, validations and saves are shares of the steps."""
     train, gpu = phase.train, torch.cuda.is_available()
+    workers = train.dataloader_workers or 0
     gradient_checkpointing = acceleration.gradient_checkpointing(phase)
     share = 1 / train.checkpoints - 1e-9  # of the steps, rounded up; the last step is always validated
     return {
@@ -249,6 +262,8 @@ def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, An
         "log_level_replica": "error",
         "disable_tqdm": True,
         "dataloader_pin_memory": gpu,
+        "dataloader_num_workers": workers,
+        "dataloader_persistent_workers": workers > 0,
         "ddp_find_unused_parameters": False,
         "ddp_timeout": int(dist.wait_limit(phase.resources.timeout_minutes).total_seconds()),
         **acceleration.sharding(phase),
@@ -294,17 +309,20 @@ def fit(job: TrainingJob, trainer: CheckpointedTrainer) -> dict[str, Any]:
             trainer.written()
             raise
     trainer.written()
+    seconds, trainer.seconds = time.monotonic() - began, time.monotonic() - stepping
+    if job.phase.train.save_final_model:
+        with job.progress.step(f"saving {FINAL}/"):
+            save_model(job, trainer, FINAL)
     if trainer.best:
         trainer.best.restore(trainer.state.global_step)
-    seconds, trainer.seconds = time.monotonic() - began, time.monotonic() - stepping
     with job.progress.step(f"saving {result(job.phase)}/"):
-        save_best(job, trainer)
+        save_model(job, trainer, result(job.phase))
     if dist.is_main():
         files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
     return _outcome(job.phase, trainer, seconds, checkpoints.step(resume) if resume else 0)
 
 
-def _outcome(phase: Phase, trainer: CheckpointedTrainer, seconds: float, resumed: int) -> dict[str, Any]:
+def _outcome(phase: BatchPhase, trainer: CheckpointedTrainer, seconds: float, resumed: int) -> dict[str, Any]:
     world, steps, history = dist.world_size(), trainer.state.global_step, trainer.state.log_history
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]
@@ -326,6 +344,7 @@ def _outcome(phase: Phase, trainer: CheckpointedTrainer, seconds: float, resumed
         "validation_loss": best["eval_loss"] if best else None,
         "last_validation_loss": evaluations[-1]["eval_loss"] if evaluations else None,
         "best_step": best["step"] if best else steps,
+        "final_model": bool(phase.train.save_final_model),
         "dtype": str(compute.dtype(phase)).removeprefix("torch."),
         "mfu": trainer.reporter.mfu if trainer.reporter else None,
     }
@@ -362,39 +381,3 @@ def cache_activations(job: TrainingJob, trainer: CheckpointedSftTrainer, layers:
     with job.progress.step(f"running the frozen layers once over {len(rows)} rows"):
         cache.fill(rows, job.phase.train.batch_size, trainer.accelerator.autocast, job.progress.status)
     return cache
-
-
-def result(phase: LanguagePhase) -> str:
-    """Return the name of the folder that holds what was trained."""
-    return "lora_adapter" if phase.adapter_rank else "best_model"
-
-
-def save_best(job: TrainingJob, trainer: CheckpointedTrainer) -> None:
-    """Write the result (safetensors and tokenizer, in `model.saved_dtype`) from rank 0; all ranks wait for it."""
-    state = acceleration.gathered_state(trainer, job.phase)  # every rank takes part if weights are sharded
-    if dist.is_main():
-        model: Any = trainer.accelerator.unwrap_model(trainer.model)
-        target = job.run_dir / result(job.phase)
-        with (
-            checkpoints.explained_if_full(job.run_dir / "checkpoints", target.name),
-            files.atomic_folder(target) as folder,
-        ):
-            if job.phase.adapter_rank:
-                save_lora(model, folder, job.phase, state)
-            else:
-                _save_model(model, folder, compute.saved_dtype(job.phase), state)
-                export.save_config(model, Path(job.tokenizer.name_or_path), folder)
-            export.save_generation(model, folder, job.phase)
-            export.save_tokenizer(job.tokenizer, folder, job.phase)
-    dist.barrier()
-
-
-def _save_model(model: Any, folder: Path, dtype: torch.dtype, sharded: dict[str, Any] | None) -> None:
-    narrowed: dict[int, torch.Tensor] = {}  # keeps a tied head tied to the embedding: else both would be written
-    state = {
-        name: narrowed.setdefault(tensor.data_ptr(), tensor.detach().to(dtype))
-        for name, tensor in (sharded or model.state_dict()).items()
-    }
-    model.config.use_cache = True
-    model.config.dtype = dtype
-    model.save_pretrained(folder, state_dict=state, safe_serialization=True)

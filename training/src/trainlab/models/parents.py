@@ -4,8 +4,6 @@ The files are hard links where the volume supports them (they take no space), so
 to the parent's directory, continues from the same weights after a restart, and is served without it. No torch.
 """
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +48,7 @@ def adopt(phase: LanguagePhase, out: Path, run_dir: Path) -> Path:
     def fill(folder: Path) -> dict[str, Any]:
         for path in sorted((parent / "best_model").iterdir()):
             if path.is_file() and path.name != fetch.RECORD:
-                _link(path, folder / path.name)
+                files.link_or_copy(path, folder / path.name)
         files.write_json(folder / STAGES_SO_FAR, gate.get("stages", []))
         return _record(phase, parent, gate)
 
@@ -162,10 +160,3 @@ def _record(phase: Phase, parent: Path, gate: dict[str, Any]) -> dict[str, Any]:
         "gate": {key: gate.get(key) for key in ("promoted", "verdict", "override", "time")},
     }
     return {"source": phase.model.source, "sha256": digest, "parent": note}
-
-
-def _link(path: Path, target: Path) -> None:
-    try:
-        os.link(path, target)
-    except OSError:  # another volume, or one without hard links
-        shutil.copy2(path, target)

@@ -40,6 +40,8 @@ FROZEN, ADAPTED, TRAINED, OTHERS = 55, 190, 136, 150
 """Kernels of a micro-batch, counted: of a layer forward alone, with adapters and backward, trained and backward; and of the rest."""
 COMPILE = 7.0
 """Seconds of a graph: each new length of a curriculum took 7.3 and 6.3 on the host of an H100."""
+PRODUCTS, AUTOTUNE = 21, 3.0
+"""Matrix products of a layer forward and backward, and the seconds in which a mode that times kernels tries each: assumed, not measured."""
 IMAGE_KERNELS = 280
 """Of a batch of ResNet-18: 209 counted of forward and backward, the rest assumed of augmentation, clipping and optimizer."""
 
@@ -75,7 +77,7 @@ class Cost:
     checkpoint_bytes: float = 0.0  # of each
     checkpoint_seconds: float = 0.0  # of all, that the training waits for
     graphs: int = 0  # that are compiled
-    compile_seconds: float = 0.0  # of all graphs
+    compile_seconds: float = 0.0  # of all graphs, assumed where a mode times kernels
 
     @property
     def step_seconds(self) -> float:
@@ -210,7 +212,7 @@ def _cost(
     length = float(job.max_length) if full or job.tokens_per_row is None else job.tokens_per_row
     each = flop_per_token(job, arch, length)
     once = frozen_flop_per_token(job, arch, length) * when.tokens / max(job.epochs, 1)
-    rate = device.peak(job.precision) * device.mfu_good
+    rate = device.peak(job.arithmetic) * device.mfu_good
     compute = each * when.computed_per_step / job.world / rate
     if job.sharded:
         sent = sharded_bytes(job, arch.parameters, trained)
@@ -231,7 +233,7 @@ def _cost(
         speed_up=job.world * step / (step + wire) if step else 0.0,
         load_seconds=loaded / storage,
         graphs=job.graphs,
-        compile_seconds=0.0 if device.is_cpu else job.graphs * COMPILE,
+        compile_seconds=0.0 if device.is_cpu else job.graphs * (COMPILE + AUTOTUNE * PRODUCTS * job.autotuned),
         **_saves(job, when, seconds, size, storage),
     )
 
@@ -295,7 +297,7 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
         context=processes * (CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"] + rows * channels * size * size),
     )
     mfu = 1.0 if device.is_cpu else IMAGE_MFU
-    rate = device.peak(job.precision) * mfu
+    rate = device.peak(job.arithmetic) * mfu
     flop = 6.0 * work  # of an image: 2 per multiply-add, forward once and backward twice
     compute = flop * job.effective_batch / job.world / rate
     sent = ring_bytes(job.world, 4.0 * parameters)
@@ -314,7 +316,8 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
         speed_up=job.world * step / (step + wire),
         **_saves(job, when, seconds, checkpoint, storage),
     )
-    needs = (*volumes.inputs(job, "", 0.0), volumes.runs(job, checkpoint, 4.0 * parameters, when.steps))
+    left = volumes.results(job, 4.0 * parameters)
+    needs = (*volumes.inputs(job, "", 0.0), volumes.runs(job, checkpoint, left, when.steps))
     return Plan(job, device, network, parameters, parameters, memory, when, cost, needs, None, storage)
 
 

@@ -53,6 +53,7 @@ class Job:
     warmup_fraction: float = 0.0
     checkpoints: int | None = None
     keep_checkpoints: int = 2
+    final_model: bool = False  # the last weights are a result as well
     keeps_best: bool = False  # the best weights so far are kept, in memory and in the checkpoints
     # numerics
     weight_bytes: int = 2  # of a weight in memory
@@ -63,6 +64,8 @@ class Job:
     precision: Literal["bf16", "fp32"] = "bf16"
     checkpointing: bool = False
     compiled_lengths: int = 0  # that batches are padded to, with a graph of the decoder layers for each
+    autotuned: bool = False  # compiled in a mode that times kernels
+    tf32: bool = False  # float32 matrix products
     chunked_loss: bool = False
     sharded: bool = False  # FSDP: weights, gradients and states sharded across the ranks
     # where
@@ -70,6 +73,8 @@ class Job:
     devices_per_node: int = 1
     on_gpu: bool = True
     cores_per_pod: float = 1
+    loaders: int = 0  # processes of each rank that make its batches
+    shared_memory: float = 0
     memory_per_pod: float = 0
     timeout_seconds: float = float("inf")
     node: Node | None = None  # that a pod must fit
@@ -99,6 +104,11 @@ class Job:
     def world(self) -> int:
         """Ranks in the whole job."""
         return self.nodes * self.devices_per_node
+
+    @property
+    def arithmetic(self) -> str:
+        """What matrices multiply in: bf16, fp32 or tf32."""
+        return "tf32" if self.tf32 and self.precision == "fp32" else self.precision
 
     @property
     def effective_batch(self) -> int:

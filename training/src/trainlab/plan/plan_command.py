@@ -265,7 +265,8 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
         rows.append(("time", f"{seconds(cost.seconds)} {rate}, without start-up and scoring"))
         if cost.graphs:
             graphs = f"{cost.graphs} graph{'s' * (cost.graphs > 1)}"
-            rows.append(("compilation", f"{graphs}, {seconds(cost.compile_seconds)} computed, {COMPILE:g} s each"))
+            each = "most of it timing kernels, which is assumed" if job.autotuned else f"{COMPILE:g} s each"
+            rows.append(("compilation", f"{graphs}, {seconds(cost.compile_seconds)} computed, {each}"))
         rows.append(("checkpoints", _checkpoint_row(plan, cost)))
         if cost.load_seconds:
             rows.append(("base model", f"{seconds(cost.load_seconds)} at {size(plan.storage)}/s"))

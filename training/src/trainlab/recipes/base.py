@@ -44,10 +44,12 @@ class Recipe(Protocol):
     def folders(self, phase: Any, models: Path, data: Path | None) -> tuple[Path, Path]:
         """Return (model folder, data folder); `data` is --data. Raises UserError where one cannot be found."""
 
-    def preflight(self, phase: Any, model_dir: Path, data_dir: Path) -> None:
-        """Raise UserError for a missing model or broken data; runs once, before the first rank."""
+    def preflight(self, phase: Any, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
+        """Raise UserError for a missing model or broken data; runs once, before the first rank. models: the model volume."""
 
-    def origin(self, phase: Any, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+    def origin(
+        self, phase: Any, model_dir: Path, data_dir: Path, models: Path | None = None
+    ) -> dict[str, dict[str, Any]]:
         """Return {"model": ..., "data": ...} of the manifest, each with source and, where it can change, sha256."""
 
     def preload(self) -> None:

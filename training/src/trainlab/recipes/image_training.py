@@ -21,6 +21,7 @@ from torch import nn
 from trainlab import files
 from trainlab.config import ResnetPhase
 from trainlab.engine import checkpoints, dist
+from trainlab.engine.saved_model import FINAL
 from trainlab.engine.stopping import Stop, Stopped
 from trainlab.errors import UserError
 from trainlab.models import compute
@@ -51,16 +52,19 @@ def fit(phase: ResnetPhase, run_dir: Path, images: Images, progress: Progress) -
     began = time.monotonic()
     loop.run()
     seconds = time.monotonic() - began
+    scale = {"mean": list(images.mean), "std": list(images.std)}
+    served = {"image_size": phase.vision.image_size, "labels": list(images.classes), **scale, "data": phase.data.source}
     best = image_network.untrained(**loop.shape, seed=phase.seed)
     best.load_state_dict(loop.state.weights)
-    with progress.step("saving best_model/"):
-        if dist.is_main():
-            scale = {"mean": list(images.mean), "std": list(images.std)}
-            served = {"image_size": phase.vision.image_size, "labels": list(images.classes), **scale}
-            with checkpoints.explained_if_full(loop.folder, "best_model"):
-                image_network.save(best, run_dir / "best_model", {**served, "data": phase.data.source})
-                files.write_json(run_dir / "training_history.json", loop.state.history)
-        dist.barrier()
+    saved = [(FINAL, loop.network)] if phase.train.save_final_model else []
+    for name, network in (*saved, ("best_model", best)):
+        with progress.step(f"saving {name}/"), checkpoints.explained_if_full(loop.folder, name):
+            if dist.is_main():
+                image_network.save(network, run_dir / name, served)
+    if dist.is_main():
+        with checkpoints.explained_if_full(loop.folder, "training_history.json"):
+            files.write_json(run_dir / "training_history.json", loop.state.history)
+    dist.barrier()
     return loop.summary(first, seconds)
 
 
@@ -270,6 +274,7 @@ class Loop:
             "validation_loss": best.get("loss"),
             "validation_accuracy": best.get("accuracy"),
             "best_step": best.get("step"),
+            "final_model": bool(train.save_final_model),
             "dtype": str(self.dtype).removeprefix("torch."),
         }
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from trainlab.config.rule import shown
 from trainlab.data.table_rows import account
 from trainlab.engine import memory
 from trainlab.evaluation.answer_gate import HIGHER, REPEATS, moved
@@ -79,6 +80,10 @@ def ending(summary: Mapping[str, Any]) -> Facts:
     for label, metric, spec in (("checkpoint", "loss", ".3f"), ("network", "accuracy", ".1%")):
         if (value := summary.get(f"validation_{metric}")) is not None:
             rows.append((f"Best {label}", f"step {summary['best_step']}, validation {metric} {value:{spec}}"))
+    if summary.get("final_model"):
+        last = summary.get("last_validation_loss")
+        loss = f", validation loss {last:.3f}" if last is not None else ""
+        rows.append(("Last weights", f"step {summary['steps']}{loss}, in final_model/"))
     if summary.get("resumed_from_step"):
         rows.append(("Resumed", f"from step {summary['resumed_from_step']}; times cover only the steps since then"))
     return rows
@@ -145,6 +150,8 @@ def provenance(phase: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
         rows.append(("Its SHA-256", data["sha256"]))
     if manifest.get("phase_hash"):
         rows.append(("Phase", f"{manifest['phase']}, hash {manifest['phase_hash']}"))
+    if manifest.get("options"):
+        rows.append(("Options", "; ".join(f"{key}: {shown(set_to)}" for key, set_to in manifest["options"].items())))
     if manifest.get("environment_overrides"):
         changed = ", ".join(f"{name}={value}" for name, value in manifest["environment_overrides"].items())
         rows.append(("Overridden by environment", changed))

@@ -55,7 +55,10 @@ def evaluate_again(run_dir: Path, models: Path, data: Path | None) -> int:
 
     `data` is --data.
     """
+    from trainlab.models import compute
+
     phase = phase_of(run_dir)
+    compute.set_tf32(phase)
     model_dir, data_dir = recipes.get_recipe(phase).folders(phase, models, data)
     model_dir = run_dir / parents.FOLDER if phase.parent else model_dir
     recipes.get_recipe(phase).rescore(Run(phase, run_dir, model_dir, data_dir, models))

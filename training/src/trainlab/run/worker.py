@@ -20,6 +20,7 @@ from torch.distributed import DistError
 from trainlab import files, recipes
 from trainlab.engine import acceleration, checkpoints, dist, gpus, memory
 from trainlab.errors import LOST_PEER, STOPPED, UserError
+from trainlab.models import compute
 from trainlab.progress import Progress
 from trainlab.recipes.base import Run
 from trainlab.run import attempts, identity, manifest, results
@@ -131,7 +132,8 @@ def work(run: Run) -> None:
     """Score the base model, train, score the tuned model, decide, report."""
     began, phase, run_dir = time.monotonic(), run.phase, run.run_dir
     recipe = recipes.get_recipe(phase)
-    origin = recipe.origin(phase, run.model_dir, run.data_dir)
+    compute.set_tf32(phase)
+    origin = recipe.origin(phase, run.model_dir, run.data_dir, run.models)
     if dist.gather(results.finished(run_dir))[0]:
         identity.refuse_other_inputs(run_dir, origin)
         if dist.is_main():

@@ -16,6 +16,7 @@ import torch
 import uvicorn
 from checkout import SOURCES, TESTS
 from pictures import make_images, make_phase
+from safetensors.torch import load_file
 from trained import weights
 from trainlab import files
 from trainlab.config import Phase
@@ -192,6 +193,17 @@ def test_more_images_a_step_than_there_are_is_refused(tmp_path: Path) -> None:
 def test_without_validation_the_last_network_is_kept(tmp_path: Path) -> None:
     summary = train(make_phase(train={"validation_fraction": 0, "checkpoints": 2, "epochs": 1}), tmp_path)
     assert summary["best_step"] == summary["steps"] == 10 and summary["validation_accuracy"] is None
+
+
+def test_the_last_network_is_kept_beside_the_best(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_training, "better", lambda new, old: old is None)  # the first validation stays the best
+    summary = train(make_phase(train={"save_final_model": True}), tmp_path)
+    assert (summary["best_step"], summary["steps"], summary["final_model"]) == (8, 24, True)
+    last, best = (load_file(tmp_path / name / "model.safetensors") for name in ("final_model", "best_model"))
+    assert network.load(tmp_path / "final_model")[1] == network.load(tmp_path / "best_model")[1]
+    kept = torch.load(whole / "checkpoints" / "checkpoint-8" / image_training.STATE, weights_only=True)["model"]
+    assert all(torch.equal(best[name], tensor) for name, tensor in kept.items())
+    assert not all(torch.equal(last[name], best[name]) for name in best)
 
 
 @pytest.fixture(scope="module")
