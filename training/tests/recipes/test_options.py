@@ -1,5 +1,6 @@
 """Options of training that are off until they are set: what each changes, and that it changes nothing else."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 from tiny import make_phase, write_data
 from torch.utils.data import DataLoader
 from trained import assert_same, weights
+from trainlab import files
 from trainlab.config.loading import ConfigErrors, load_values, phase_hash, trained
 from trainlab.engine import acceleration
 from trainlab.engine.saved_model import FINAL
@@ -21,6 +23,7 @@ from trainlab.recipes import sft
 from trainlab.recipes.base import Run
 from trainlab.report import words
 from trainlab.run import manifest
+from workplace import Workplace
 
 Make = Callable[..., TrainingJob]
 TRAIN = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 5, "validation_fraction": 0.2}
@@ -204,3 +207,27 @@ def test_options_that_are_set_are_in_manifest_and_report(phase_dict: dict[str, A
     assert phase_hash(phase) != phase_hash(plain)
     again = make_phase(phase_dict, train={"resume_from": "checkpoint-5"})
     assert phase_hash(again) == phase_hash(plain)
+
+
+@pytest.mark.slow
+def test_a_whole_run_of_two_ranks_with_all_of_them(
+    tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]
+) -> None:
+    own = {"id": "v1", "question": "Own one?", "phrasings": ["Own 1?", "Own I?", "Own i?"], "answer": "It is one."}
+    (tmp_path / "models" / "val").mkdir(parents=True)
+    (tmp_path / "models" / "val" / "own.jsonl").write_text(json.dumps(own), encoding="utf-8")
+    shutil.copytree(tiny_model, tmp_path / "models" / "tiny")
+    train = {**TRAIN, "dataloader_workers": 1, "save_final_model": True, "tf32": False}
+    resources = {"processes_per_node": 2}
+    phase = make_phase(phase_dict, train=train, data={"validation": "pvc:val"}, resources=resources)
+    run = Workplace(tmp_path, phase).start("--run", "all")
+    output = run.communicate(timeout=600)[0]
+    assert run.returncode == 0 and "validation: 4 of pvc:val" in output, output
+    record, options = files.read_json(tmp_path / "all" / "manifest.json"), phase.options
+    assert record["options"] == options and set(options) == {
+        *("train.tf32", "train.dataloader_workers", "train.save_final_model", "data.validation")
+    }
+    assert record["data"]["validation"]["source"] == "pvc:val"
+    assert (tmp_path / "all" / FINAL / "model.safetensors").exists()
+    page = (tmp_path / "all" / "report.html").read_text("utf-8")
+    assert "in final_model/" in page and "data.validation: pvc:val" in page
