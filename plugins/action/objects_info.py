@@ -22,4 +22,4 @@ class ActionModule(ClusterAction):
         else:
             found = self.api.items(path, args["selector"])
         typed = {"apiVersion": api_version, "kind": kind}
-        return {"changed": False, "resources": [one | typed for one in found]}
+        return {"changed": False, "api_found": path is not None, "resources": [one | typed for one in found]}
