@@ -22,4 +22,5 @@ class ActionModule(ClusterAction):
         else:
             resources = self.api.items(path, args["selector"])
         typed = {"apiVersion": api_version, "kind": kind}
-        return {"changed": False, "resources": [resource | typed for resource in resources]}
+        listed = [resource | typed for resource in resources]
+        return {"changed": False, "api_found": path is not None, "resources": listed}
