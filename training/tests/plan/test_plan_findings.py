@@ -47,6 +47,7 @@ FIRED: dict[str, Plan] = {
         ("few-tokens", jobs.PRETRAIN, {"rows": 3200}, "H100-80GB"),
         ("node", jobs.LYRICS, {"node": Node(8, 32e9), "cores_per_pod": 8}, "L40S"),
         ("host-memory", jobs.LYRICS, {"memory_per_pod": 2**32}, "L40S"),
+        ("prepare-memory", jobs.PRETRAIN, {"text_bytes": 1e9, "on_gpu": True, "prepare_memory": 2**30}, "H100-80GB"),
         ("deadline", jobs.LYRICS, {"timeout_seconds": 60.0}, "L40S"),
         (
             "server-start",

@@ -1,7 +1,4 @@
-"""What the numbers of a plan say about the job itself: refusals (cannot work) and warnings (works, but read this).
-
-`check` runs every rule below on one Plan.
-"""
+"""What the numbers of a plan say about the job itself, a function a rule: refusals (cannot work) and warnings (works, but read this)."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -328,10 +325,10 @@ def _host(plan: Plan) -> Iterator[Finding]:
 def _preparation(plan: Plan) -> Iterator[Finding]:
     need, limit = preparation(plan.job, plan.storage), plan.job.prepare_memory
     if need and limit and need.bytes > limit:
+        which = "the Job that prepares the text and draws the first weights"
+        enough = claim(math.ceil(need.bytes / 2**30) * 2**30)
         yield refuse(
-            "prepare-memory",
-            f"the Job that prepares the text and draws the first weights needs {gib(need.bytes)}, and its limit is {claim(limit)}; set "
-            f"{claim(math.ceil(need.bytes / 2**30) * 2**30)} or more",
+            "prepare-memory", f"{which} needs {gib(need.bytes)}, and its limit is {claim(limit)}; set {enough} or more"
         )
 
 

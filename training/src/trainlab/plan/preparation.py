@@ -11,7 +11,9 @@ from trainlab.plan.job import Job
 
 SECONDS = 0.59e-6  # of a processor for each byte of text, in one process
 FIRST = 0.011e-6  # of them the first process, where there are several
-FIRST_BYTES = 1.0 * 2**30  # of the first process: PyTorch, the tokenizer, the batches that wait; 0.41 measured with two others
+FIRST_BYTES = (
+    1.0 * 2**30
+)  # of the first process: PyTorch, the tokenizer, the batches that wait; 0.41 measured with two others
 PROCESS_BYTES = 0.3 * 2**30  # of each of the others; 0.19 measured
 
 
