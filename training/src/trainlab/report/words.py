@@ -1,11 +1,11 @@
 """The sentences and tables of a report, with numbers and without promises; used by answer_report.py."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainlab.data.table_rows import account
-from trainlab.engine import memory
+from trainlab.engine import gpu_use, memory
 from trainlab.evaluation.answer_gate import HIGHER, REPEATS, moved
 from trainlab.evaluation.gate import reach
 from trainlab.evaluation.paired_comparison import BETTER, SAME, TOO_FEW, WORSE
@@ -84,8 +84,10 @@ def ending(summary: Mapping[str, Any]) -> Facts:
     return rows
 
 
-def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
-    """Return where it ran and for how long."""
+def machine(
+    summary: Mapping[str, Any], manifest: Mapping[str, Any], history: Sequence[Mapping[str, Any]] = ()
+) -> Facts:
+    """Return where it ran, for how long, and how busy its GPUs were."""
     hardware = manifest.get("hardware") or summary.get("hardware")
     if not hardware:
         return []
@@ -100,6 +102,8 @@ def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
     ]
     if manifest.get("memory"):
         rows.append(("Peak memory", memory.sentence(manifest["memory"])))
+    if use := gpu_use.sentence(history):
+        rows.append(("GPU use", use))
     if summary.get("seconds"):
         rows.append(("Training time", duration(summary["seconds"])))
     if manifest.get("seconds"):
