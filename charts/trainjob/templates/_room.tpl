@@ -40,7 +40,7 @@ not; so it is told before.
 {{- end -}}
 {{- $ofClaims := include "trainjob.wantedByClaims" (dict "claims" $claims) | fromJsonArray -}}
 {{- range $quota := (lookup "v1" "ResourceQuota" $resolved.namespace "").items -}}
-{{- with $counts := include "trainjob.quotaCounts" (dict "spec" $quota.spec "priorityClass" $resolved.site.priorityClass "serving" $resolved.site.serving) | fromJsonArray -}}
+{{- with $counts := include "trainjob.quotaCounts" (dict "spec" $quota.spec "priorityClass" $resolved.site.priorityClass "serving" $resolved.site.serving "tensorboard" $resolved.site.tensorboard.enabled) | fromJsonArray -}}
 {{- $wanted := concat (include "trainjob.wantedByPods" (dict "pods" $pods "nodes" (int $resolved.phase.resources.nodes) "counts" $counts) | fromJsonArray) $ofClaims -}}
 {{- $hard := $quota.spec.hard | default dict -}}
 {{- if and (hasKey $hard "limits.cpu") (not (hasKey $defaults.limits "cpu")) -}}
@@ -68,15 +68,17 @@ not; so it is told before.
 {{- end -}}
 {{- end -}}
 
-{{- /* Whose pods a quota of this .spec counts, of `job`, `server` and `promotion`. All request resources; those of the job have a deadline
+{{- /* Whose pods a quota of this .spec counts, of `job`, `server`, `promotion` and `tensorboard`. All request resources; those of the job have a deadline
 of their own, which makes them terminating; job and server have the .priorityClass. Without one they get the cluster's default, if there
 is one, which a user may not look up. */}}
 {{- define "trainjob.quotaCounts" -}}
 {{- $scopes := (.spec.scopeSelector | default dict).matchExpressions | default list -}}
 {{- range .spec.scopes -}}{{- $scopes = append $scopes (dict "scopeName" . "operator" "Exists") -}}{{- end -}}
 {{- $found := list -}}
-{{- range $pods := .serving | ternary (list "job" "server" "promotion") (list "job") -}}
-{{- $class := eq $pods "promotion" | ternary "" $.priorityClass -}}
+{{- $made := .serving | ternary (list "job" "server" "promotion") (list "job") -}}
+{{- if .tensorboard -}}{{- $made = append $made "tensorboard" -}}{{- end -}}
+{{- range $pods := $made -}}
+{{- $class := has $pods (list "promotion" "tensorboard") | ternary "" $.priorityClass -}}
 {{- $counts := true -}}
 {{- range $scopes -}}
 {{- if eq .scopeName "PriorityClass" -}}
@@ -140,6 +142,11 @@ is one, which a user may not look up. */}}
 {{- range $resource, $amount := include "trainjob.smallPod" . | fromJson -}}
 {{- $pods = append $pods (dict "resource" $resource "amount" $amount "key" "what promotion and test request") -}}
 {{- end -}}
+{{- if .site.tensorboard.enabled -}}
+{{- range $resource, $amount := include "trainjob.tensorboardPod" . | fromJson -}}
+{{- $pods = append $pods (dict "resource" $resource "amount" $amount "key" "what TensorBoard requests") -}}
+{{- end -}}
+{{- end -}}
 {{- $pods | toJson -}}
 {{- end -}}
 
@@ -178,6 +185,10 @@ is one, which a user may not look up. */}}
 {{- if has "promotion" $.counts -}}
 {{- $total = add $total 1 -}}
 {{- $parts = append $parts "1 of the promotion" -}}
+{{- end -}}
+{{- if has "tensorboard" $.counts -}}
+{{- $total = add $total 1 -}}
+{{- $parts = append $parts "1 of TensorBoard" -}}
 {{- end -}}
 {{- /* The server comes when the job has ended, whose pods are as many at least. */ -}}
 {{- if and (has "server" $.counts) (or (eq $entry "count/pods") (not (has "job" $.counts))) -}}

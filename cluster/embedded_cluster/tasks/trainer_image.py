@@ -28,7 +28,7 @@ LAYOUT = paths.CACHE / "trainer-layout"
 VLLM = "localhost/trainlab-vllm"
 VLLM_SOURCES = tuple(paths.REPO / "images" / "vllm" / name for name in ("Containerfile", "vllm.lock"))
 VLLM_LAYOUT = paths.CACHE / "vllm-layout"
-GPU_SUFFIX = "-gpu"
+GPU_SUFFIX, TRACKING_SUFFIX = "-gpu", "-tracking"
 SLOW = (pyenv.CPU_ONLY.name, "requirements.lock", "alone.lock")
 LOCKS = tuple(file.name for file in pyenv.TRAINER_LOCKS)
 # uv instead of the image's own pip: six times as fast, wheels only; frequently imported modules are compiled later.
@@ -53,7 +53,7 @@ def _digest(files: Iterator[Path] | list[Path], also: str) -> str:
 
 def _sources() -> Iterator[Path]:
     """The Containerfile and everything that it copies."""
-    yield from (pyenv.TRAINER / name for name in ("Containerfile", pyenv.CPU_ONLY.name, *LOCKS))
+    yield from (pyenv.TRAINER / name for name in ("Containerfile", pyenv.CPU_ONLY.name, pyenv.TRACKING_LOCK.name, *LOCKS))
     for folder in (paths.REPO / "data", paths.REPO / "charts", paths.REPO / "training" / "src"):
         yield from (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     yield paths.REPO / "training" / "pyproject.toml"
@@ -82,15 +82,19 @@ def build_stage(
     context: Path = paths.REPO,
     file: str = "images/trainer/Containerfile",
     gpu: bool = False,
+    tracking: bool = False,
 ) -> None:
     """Build a stage of the Containerfile `file` in `context` as `ref`, from the base and the packages of this machine.
 
-    With `gpu` it has the libraries of CUDA, and what a GPU's kernels are compiled with, which is installed from Debian.
+    With `gpu` it has the libraries of CUDA, and what a GPU's kernels are compiled with, which is installed from Debian; with
+    `tracking` the clients of site.reportTo.
     """
     given = {"BASE": _base(), "GPU": "yes" if gpu else "no", "PIP_ARGS": "--no-index --find-links /wheels"}
+    given |= {"TRACKING": "yes"} if tracking else {}
     options = ("--layers", "--target", target)
     with say.step(f"buildah: stage {target}"):
-        build_image(ref, context / file, given, pyenv.wheels(gpu), *options, context=context, online=gpu)
+        wheels = pyenv.tracking_wheels(gpu) if tracking else pyenv.wheels(gpu)
+        build_image(ref, context / file, given, wheels, *options, context=context, online=gpu)
 
 
 def build_image(
@@ -154,31 +158,31 @@ def build(answer: bool = False) -> None:
     sys.stdout.write(f"{json.dumps(outcome)}\n")
 
 
-def build_and_push(to: push.Target, gpu: bool) -> None:
+def build_and_push(to: push.Target, gpu: bool, tracking: bool = False) -> None:
     """Push the image to a registry that lacks its tag, building what is missing, and print the line that the role reads.
 
-    `gpu` puts in the compiler that Triton calls on a GPU.
+    `gpu` puts in the compiler that Triton calls on a GPU, `tracking` the clients of site.reportTo.
     """
-    ref = _name(gpu)
+    ref = _name(gpu, tracking)
     tag = ref.rpartition(":")[2]
     with say.step(f"ask {to.host}"):
         found = push.digest_of(to, tag)
     changed = not found
     if changed:
         with images.one_build():
-            _in_buildahs_store(ref, gpu)
+            _in_buildahs_store(ref, gpu, tracking)
             found = push.push(to, tag, images.stored(ref))
     outcome = {"image": f"{to.repository}@{found}", "digest": found, "changed": changed}
     sys.stdout.write(f"{json.dumps(outcome)}\n")
 
 
-def _in_buildahs_store(ref: str, gpu: bool) -> None:
+def _in_buildahs_store(ref: str, gpu: bool, tracking: bool) -> None:
     """Build `ref` where it is missing; the node store of the embedded cluster does not get it."""
     if images.in_buildahs_store(ref):
         return
     _downloads(gpu)
     build_stage("packages", _packages_ref(gpu), gpu=gpu)
-    build_stage("final", ref, gpu=gpu)
+    build_stage("final", ref, gpu=gpu, tracking=tracking)
 
 
 def _outcome() -> dict[str, object]:
@@ -213,6 +217,6 @@ def _made(gpu: bool) -> dict[str, object]:
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}
 
 
-def _name(gpu: bool) -> str:
+def _name(gpu: bool, tracking: bool = False) -> str:
     """The image's name; its tag identifies all its inputs."""
-    return f"{NAME}:{_digest(_sources(), _debian())}{GPU_SUFFIX * gpu}"
+    return f"{NAME}:{_digest(_sources(), _debian())}{GPU_SUFFIX * gpu}{TRACKING_SUFFIX * tracking}"
