@@ -31,7 +31,6 @@ from embedded_cluster.builds import rootfs
 
 TRAINER = paths.REPO / "images" / "trainer"
 TRAINER_LOCKS = tuple(TRAINER / name for name in ("requirements.lock", "models.lock", "alone.lock"))
-TRACKING_LOCK = TRAINER / "tracking.lock"
 TOOLS_LOCK = paths.REPO / "requirements.lock"
 PLAYBOOKS_LOCK = paths.PACKAGE / "playbooks.lock"
 CPU_ONLY = TRAINER / "cpu_only.py"
@@ -224,17 +223,6 @@ def wheels(gpus: bool = False) -> Path:
     if not (target / ".complete").exists():
         with locks.waiting(_lock(), "another command makes the Python environment"):
             _download_wheels(target, gpus)
-    return target
-
-
-def tracking_wheels(gpus: bool = False) -> Path:
-    """The same folder with the wheels of TRACKING_LOCK, too."""
-    target = wheels(gpus)
-    complete = target / f".tracking-{_hash(TRACKING_LOCK)}"
-    with locks.waiting(_lock(), "another command makes the Python environment"):
-        if not complete.exists():
-            download([*tags(), *_requirements([TRACKING_LOCK])], target, "downloading MLflow's and W&B's clients")
-            complete.touch()
     return target
 
 

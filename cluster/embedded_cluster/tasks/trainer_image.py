@@ -29,6 +29,7 @@ VLLM = "localhost/trainlab-vllm"
 VLLM_SOURCES = tuple(paths.REPO / "images" / "vllm" / name for name in ("Containerfile", "vllm.lock"))
 VLLM_LAYOUT = paths.CACHE / "vllm-layout"
 GPU_SUFFIX, TRACKING_SUFFIX = "-gpu", "-tracking"
+TRACKING_LOCK = pyenv.TRAINER / "tracking.lock"
 SLOW = (pyenv.CPU_ONLY.name, "requirements.lock", "alone.lock")
 LOCKS = tuple(file.name for file in pyenv.TRAINER_LOCKS)
 # uv instead of the image's own pip: six times as fast, wheels only; frequently imported modules are compiled later.
@@ -53,7 +54,7 @@ def _digest(files: Iterator[Path] | list[Path], also: str) -> str:
 
 def _sources() -> Iterator[Path]:
     """The Containerfile and everything that it copies."""
-    yield from (pyenv.TRAINER / name for name in ("Containerfile", pyenv.CPU_ONLY.name, pyenv.TRACKING_LOCK.name, *LOCKS))
+    yield from (pyenv.TRAINER / name for name in ("Containerfile", pyenv.CPU_ONLY.name, TRACKING_LOCK.name, *LOCKS))
     for folder in (paths.REPO / "data", paths.REPO / "charts", paths.REPO / "training" / "src"):
         yield from (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     yield paths.REPO / "training" / "pyproject.toml"
@@ -93,7 +94,7 @@ def build_stage(
     given |= {"TRACKING": "yes"} if tracking else {}
     options = ("--layers", "--target", target)
     with say.step(f"buildah: stage {target}"):
-        wheels = pyenv.tracking_wheels(gpu) if tracking else pyenv.wheels(gpu)
+        wheels = _tracking_wheels(gpu) if tracking else pyenv.wheels(gpu)
         build_image(ref, context / file, given, wheels, *options, context=context, online=gpu)
 
 
@@ -130,6 +131,16 @@ def _downloads(gpu: bool) -> None:
     """Fetch root folders and wheels in parallel: each mostly waits for the network."""
     wanted = (rootfs.base, lambda: rootfs.debian("trainer-base", BASE_PACKAGES), lambda: pyenv.wheels(gpu))
     children.side_by_side(lambda make: make(), wanted, jobs=len(wanted))
+
+
+def _tracking_wheels(gpu: bool) -> Path:
+    """The folder of the wheels, with those of TRACKING_LOCK; called by one build at a time."""
+    target = pyenv.wheels(gpu)
+    complete = target / f".{_digest([TRACKING_LOCK], '')}"
+    if not complete.exists():
+        pyenv.download([*pyenv.tags(), "-r", TRACKING_LOCK], target, "downloading the clients of MLflow and W&B")
+        complete.touch()
+    return target
 
 
 def packages(gpu: bool) -> str:

@@ -49,7 +49,7 @@ ROUTE = ("route.openshift.io", "routes", OF_RELEASE)
 # OpenShift's admission of spec.host
 ROUTE_HOST = ("route.openshift.io", "routes/custom-host", ("create",))
 INGRESS = ("networking.k8s.io", "ingresses", OF_RELEASE)
-TENSORBOARD = (("", "services", ("create", "patch", "delete")), ("apps", "deployments", OF_RELEASE))
+TENSORBOARD = (("", "services", OF_RELEASE), ("apps", "deployments", OF_RELEASE))
 MONITOR = ("monitoring.coreos.com", "podmonitors", OF_RELEASE)
 Right = tuple[str, str, tuple[str, ...]]
 """API group, resource, verbs."""

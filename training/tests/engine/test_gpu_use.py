@@ -72,10 +72,10 @@ def test_history_and_report_say_how_busy_the_gpu_was(tmp_path: Path, monkeypatch
     history = files.read_json(tmp_path / "training_history.json")
     whole = {"utilization": {"mean": 0.7, "max": 0.8}, "memory_gib": {"mean": 4.5, "max": 5.0}}
     assert history[2:] == [{"step": 2, "gpus": [{"rank": 0, **whole}]}]
-    said = "busy 70% of the time of the steps, 80% at most; memory 5.0 GiB at most"
+    busy, full = "busy 70% (most 80%)", "memory 5.0 GiB at most"
     where = {"hosts": ["pod"], "cpu": "c", "cores": 2, "threads_per_rank": 1, "memory_gib": 2}
-    assert ("GPU use", said) in words.machine({"hardware": where}, {}, history)
-    assert [row["verdict"] for row in terminal.gpu_use(history)] == [said]
+    assert ("GPU use", f"{busy} of the time of the steps, {full}") in words.machine({"hardware": where}, {}, history)
+    assert [(row["gain"], row["verdict"]) for row in terminal.gpu_use(history)] == [(busy, full)]
     assert [trace["points"] for trace in traces(history)][-2:] == [[(1, 0.6), (2, 0.8)], [(1, 4.0), (2, 5.0)]]
 
 
@@ -97,7 +97,7 @@ def test_a_slice_of_a_gpu_has_no_numbers_and_no_row(tmp_path: Path, monkeypatch:
     files.write_json(tmp_path / "training_history.json", [{"step": 1}])
     gpu_use.add_to_history(tmp_path, use)
     assert files.read_json(tmp_path / "training_history.json") == [{"step": 1}]
-    assert terminal.gpu_use([{"step": 1}]) == [] and gpu_use.sentence([]) == ""
+    assert terminal.gpu_use([{"step": 1}]) == [] and gpu_use.said([]) is None
     with pytest.raises(OSError, match="nvmlDeviceGetHandleByUUID: NVML says 6"):
         Nvml("another")
 

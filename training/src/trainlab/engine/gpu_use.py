@@ -145,16 +145,16 @@ def add_to_history(run_dir: Path, use: GpuUse | None) -> None:
         files.write_json(path, [*history, {"step": history[-1]["step"], "gpus": used}])
 
 
-def sentence(history: Sequence[Mapping[str, Any]]) -> str:
-    """Return the row of the report, over all GPUs of a history; empty without any.
+def said(history: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """Return what the GPUs of a history did, and their memory; None without any.
 
-    >>> sentence([{"gpus": [{"rank": 0, "utilization": {"mean": 0.9, "max": 1.0}, "memory_gib": {"mean": 60.0, "max": 70.5}}]}])
-    'busy 90% of the time of the steps, 100% at most; memory 70.5 GiB at most'
+    >>> said([{"gpus": [{"rank": 0, "utilization": {"mean": 0.9, "max": 1.0}, "memory_gib": {"mean": 60.0, "max": 70.5}}]}])
+    ('busy 90% (most 100%)', 'memory 70.5 GiB at most')
     """
     gpus: Sequence[Any] = next((entry["gpus"] for entry in reversed(history) if "gpus" in entry), [])
     if not gpus:
-        return ""
+        return None
     busy = [gpu["utilization"]["mean"] for gpu in gpus]
-    least = f" (the least busy of {len(gpus)} GPUs {min(busy):.0%})" if len(gpus) > 1 else ""
     most, memory = (max(gpu[name]["max"] for gpu in gpus) for name in ("utilization", "memory_gib"))
-    return f"busy {statistics.fmean(busy):.0%} of the time of the steps{least}, {most:.0%} at most; memory {memory:.1f} GiB at most"
+    least = f"least of {len(gpus)} {min(busy):.0%}, " if len(gpus) > 1 else ""
+    return f"busy {statistics.fmean(busy):.0%} ({least}most {most:.0%})", f"memory {memory:.1f} GiB at most"

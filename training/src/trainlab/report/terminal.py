@@ -23,8 +23,8 @@ def rows(gate: Mapping[str, Any] | None, units: Mapping[str, str]) -> list[Row]:
 
 def gpu_use(history: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return a row on the GPUs of a history, none without any."""
-    said = of_gpus.sentence(history)
-    return [_text("GPU use", verdict=said)] if said else []
+    use = of_gpus.said(history)
+    return [_text("GPU use", "", "", *use)] if use else []
 
 
 def _row(name: str, value: Any, unit: str) -> Row:

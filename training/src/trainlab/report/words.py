@@ -102,8 +102,8 @@ def machine(
     ]
     if manifest.get("memory"):
         rows.append(("Peak memory", memory.sentence(manifest["memory"])))
-    if use := gpu_use.sentence(history):
-        rows.append(("GPU use", use))
+    if use := gpu_use.said(history):
+        rows.append(("GPU use", f"{use[0]} of the time of the steps, {use[1]}"))
     if summary.get("seconds"):
         rows.append(("Training time", duration(summary["seconds"])))
     if manifest.get("seconds"):
