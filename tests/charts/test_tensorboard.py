@@ -104,7 +104,7 @@ def test_it_can_be_exposed_where_nothing_is_served() -> None:
 
 
 def test_trackers_are_named_to_the_job_and_the_run_is_the_same() -> None:
-    sets = ("site.reportTo=[\"mlflow\",\"wandb\"]", "site.envSecrets=[\"trackers\"]", "site.trainingApi=pytorchjob")
+    sets = ('site.reportTo=["mlflow","wandb"]', 'site.envSecrets=["trackers"]', "site.trainingApi=pytorchjob")
     found, plain = objects(*sets), objects("site.trainingApi=pytorchjob")
     assert run_of(found) == run_of(plain) and "TRAINLAB_REPORT_TO" not in str(plain)
 

@@ -35,7 +35,9 @@ def test_the_role_of_a_workspace_grants_what_is_asked_for(cluster: Any, api: str
     core, operators = rights.wanted(case.cluster_state())
     asked = {(group, resource, verb) for group, resource, verbs in core + operators for verb in verbs}
     assert asked <= granted, asked - granted
-    kinds = {resource for rule in role(exposes=False, monitors=False, tensorboard=False) for resource in rule["resources"]}
+    kinds = {
+        resource for rule in role(exposes=False, monitors=False, tensorboard=False) for resource in rule["resources"]
+    }
     assert not kinds & {"routes", "ingresses", "podmonitors"}
 
 

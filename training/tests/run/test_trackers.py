@@ -41,17 +41,19 @@ def test_names_come_from_the_option_the_environment_or_the_site(monkeypatch: pyt
         trackers.chosen("comet", [])
 
 
-def test_a_missing_package_and_a_missing_secret_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_and_a_missing_secret_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(trackers.KNOWN, "mlflow", trackers.Known("MLflow", "no_such_package", "MLFLOW_TRACKING_URI"))
-    with pytest.raises(UserError, match="site.reportTo: mlflow, but this environment has no package no_such_package; build"):
+    with pytest.raises(
+        UserError, match=r"site\.reportTo: mlflow, but this environment has no package no_such_package; build"
+    ):
         trackers.check(["mlflow"])
     (tmp_path / "wandb.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserError, match="wandb, but WANDB_API_KEY is not set; make it a key of a Secret that site.envSecrets names"):
+    with pytest.raises(
+        UserError, match=r"wandb, but WANDB_API_KEY is not set; make it a key of a Secret that site\.envSecrets names"
+    ):
         trackers.check(["wandb"])
     monkeypatch.setenv("WANDB_MODE", "offline")
     trackers.check(["wandb"])
@@ -111,7 +113,9 @@ def test_a_tracker_that_hangs_delays_no_step(
     with trackers.reporting(["wandb"], make_phase(phase_dict), tmp_path, progress):
         for step in range(100):
             progress.log(step, {"loss": 1.0})
-    assert len(progress.lines) == 1 and "Weights & Biases gets no more numbers: it did not take all" in progress.lines[0]
+    assert (
+        len(progress.lines) == 1 and "Weights & Biases gets no more numbers: it did not take all" in progress.lines[0]
+    )
     answers.set()
 
 
@@ -155,7 +159,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         pytest.skip(f"pip: {done.stderr[-300:]}")
     address, database = f"http://127.0.0.1:{port}", folder / "runs.db"
     command = [python, "-m", "mlflow", "server", f"--port={port}", f"--backend-store-uri=sqlite:///{database}"]
-    process = subprocess.Popen([*command, "--workers=1"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*command, "--workers=1"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         for _ in range(600):
             try:

@@ -74,10 +74,8 @@ class GpuUse:
         self._all += new
         if not new:
             return {}
-        return {
-            "gpu_utilization": statistics.fmean(busy for busy, _ in new),
-            "gpu_memory_gib": max(memory for _, memory in new),
-        }
+        busy, memory = zip(*new, strict=True)
+        return {"gpu_utilization": statistics.fmean(busy), "gpu_memory_gib": max(memory)}
 
     def whole(self) -> dict[str, dict[str, float]] | None:
         """Return mean and max of `utilization` (a share) and `memory_gib` from the first `take` to the last; None without a sample."""
