@@ -21,12 +21,14 @@ from trainlab.progress import Progress
 
 VARIABLE = "TRAINLAB_REPORT_TO"
 """Where the chart says it: names, with commas."""
-LAST = 20.0  # seconds that a run waits at its end for a tracker that has not taken all
+LAST = 60.0  # seconds that a run waits at its end for a tracker that has not taken all
+STOPPED = 5.0  # the same for one that was stopped (SIGTERM)
 DEFAULTS = {
     # Of their own, MLflow tries for some four minutes and W&B for 90 seconds.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "WANDB_INIT_TIMEOUT": "30",
+    "MLFLOW_EXPERIMENT_NAME": "trainlab",
     "WANDB_PROJECT": "trainlab",
     "WANDB_SILENT": "true",
 }
@@ -118,10 +120,10 @@ class Tracker:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._finished = kind is None
         self._entries.put(None)
-        # one that was stopped (SIGTERM) has not the time to wait for long
-        self._thread.join(LAST if self._finished else LAST / 4)
+        limit = LAST if self._finished else STOPPED
+        self._thread.join(limit)
         if self._thread.is_alive():
-            self._warn(f"it did not take all numbers within {LAST:.0f} seconds of the end")
+            self._warn(f"it did not take all within {limit:g} seconds of the end")
 
     def _work(self) -> None:
         try:
@@ -139,6 +141,8 @@ class Tracker:
         )
         state, control = TrainerState(is_world_process_zero=True), TrainerControl()
         callback.on_train_begin(arguments, state, control)
+        # of MLflow's: its own thread would log an error for each step, and `__del__` end the run, as `_close` does
+        callback._async_log = callback._auto_end_run = False
         while (entry := self._entries.get()) is not None:
             state.global_step, numbers = entry
             callback.on_log(arguments, state, control, logs=dict(numbers))
@@ -148,7 +152,7 @@ class Tracker:
         if self._name == "mlflow":
             import mlflow
 
-            mlflow.flush_async_logging()
+            mlflow.flush_async_logging()  # the parameters
             mlflow.end_run("FINISHED" if self._finished else "KILLED")
         else:
             import wandb
