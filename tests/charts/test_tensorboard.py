@@ -116,5 +116,5 @@ def test_trackers_are_named_to_the_job_and_the_run_is_the_same() -> None:
     assert env["TRAINLAB_REPORT_TO"] == "mlflow,wandb" and "SSL_CERT_FILE" not in env
     trusting = container(objects(*sets, "site.caConfigMap=ours"))
     env = {each["name"]: each.get("value") for each in trusting["env"]}
-    assert env["REQUESTS_CA_BUNDLE"] == env["SSL_CERT_FILE"] == "/etc/trainlab-ca/ca-bundle.crt"
+    assert env["SSL_CERT_FILE"] == "/etc/trainlab-ca/ca-bundle.crt"
     assert {"name": "ca", "mountPath": "/etc/trainlab-ca", "readOnly": True} in trusting["volumeMounts"]

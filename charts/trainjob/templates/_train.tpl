@@ -90,7 +90,6 @@ containers:
       {{- end }}
       {{- if $trusts }}
       - {name: SSL_CERT_FILE, value: /etc/trainlab-ca/ca-bundle.crt}
-      - {name: REQUESTS_CA_BUNDLE, value: /etc/trainlab-ca/ca-bundle.crt}
       {{- end }}
       - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
       - {name: TRAINLAB_PROGRESS_PORT, value: {{ include "trainjob.progressPort" . | quote }}}

@@ -35,7 +35,6 @@ OWN_ENVIRONMENT = {
     "HF_TOKEN": "",
     "HF_HUB_OFFLINE": "",
     "SSL_CERT_FILE": "site.caConfigMap",
-    "REQUESTS_CA_BUNDLE": "site.caConfigMap, site.reportTo",
     "NODE_NAME": "",
     "TRAINLAB_DATASETS": "",
     "TRAINLAB_FETCH_ERROR": "",

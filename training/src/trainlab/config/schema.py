@@ -47,7 +47,6 @@ CONSOLE_KEYS = {
     "site.images.trainer": "Trainer image",
     "site.queue": "Queue",
     "site.hfTokenSecret": "Secret with a Hugging Face token",
-    "site.tensorboard.enabled": "TensorBoard",
 }
 """Keys that OpenShift's console asks for in its form, and what it calls them; it asks for no others (json_schema)."""
 

@@ -87,6 +87,8 @@ def reporting(names: Sequence[str], phase: Phase, run_dir: Path, progress: Progr
         return
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
+    if trusted := os.environ.get("SSL_CERT_FILE"):
+        os.environ.setdefault("REQUESTS_CA_BUNDLE", trusted)  # MLflow's client reads no other
     os.environ.setdefault("WANDB_DIR", str(run_dir))  # what is not sent (WANDB_MODE=offline) stays with the run
     with ExitStack() as stack:
         trackers = [stack.enter_context(Tracker(name, phase, run_dir, progress)) for name in names]
