@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         "--first-answer", action="store_true", help="then train phase quick in its root, and show an answer"
     )
     image.add_argument("--gpu", action="store_true", help="for nodes with GPUs: with a compiler for Triton")
+    image.add_argument("--tracking", action="store_true", help="with the clients of MLflow and Weights & Biases")
     add("vllm-image", "build the image of vLLM for CPU and load it into every node; the last line is JSON")
     add("status", "print what is running, as JSON")
     enter = add("exec", "run a command in a node")
@@ -134,7 +135,7 @@ def _trainer_image(arguments: argparse.Namespace) -> int:
 
     if arguments.push:
         to = push.target(arguments.push, arguments.auth_file, arguments.ca)
-        trainer_image.build_and_push(to, arguments.gpu)
+        trainer_image.build_and_push(to, arguments.gpu, arguments.tracking)
     else:
         trainer_image.build(arguments.first_answer)
     return 0

@@ -212,6 +212,13 @@ BROKEN = [
         for key in ("host", "ingressClass", "tlsSecret")
     ),
     ("survival", "site.expose.annotations", "site: {expose: {annotations: {a: b}}}"),
+    ("survival", "site.tensorboard.host", "site: {tensorboard: {host: a}}"),
+    ("survival", "site.tensorboard.host", "site: {tensorboard: {enabled: true, host: a}}"),
+    (
+        "survival",
+        "site.tensorboard.host",
+        "site: {platform: openshift, auth: true, expose: {enabled: true}, tensorboard: {enabled: true, host: a}}",
+    ),
     ("survival", "site.monitoring.labels", "site: {monitoring: {labels: {a: b}}}"),
     ("survival", "site.gpuResource", "site: {gpuResource: gpu}"),
     ("survival", "site.gpuResource", "site: {gpuResource: " + "\u00e9" * 3000 + "}"),

@@ -69,6 +69,9 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     run.add_argument("--out", **FOLDER, help="folder of run directories [OUTPUT_DIR]")
     run.add_argument("--data", **FOLDER, help="data set folder [DATA_DIR, TRAINLAB_DATA/NAME]")
     run.add_argument("--run", metavar="NAME", help="name of the run [TRAINLAB_RUN, phase name and hash]")
+    run.add_argument(
+        "--report-to", metavar="NAMES", help="trackers: mlflow, wandb, or both [TRAINLAB_REPORT_TO, site.reportTo]"
+    )
     run.add_argument("--processes", type=int, metavar="N", help="local ranks, when no operator starts the pods")
 
     text = "show what a phase needs and what cannot work, before it runs"

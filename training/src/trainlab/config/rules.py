@@ -38,6 +38,7 @@ OWN_ENVIRONMENT = {
     "NODE_NAME": "",
     "TRAINLAB_DATASETS": "",
     "TRAINLAB_FETCH_ERROR": "",
+    "TRAINLAB_REPORT_TO": "",
     "TRAINLAB_RUN": "",
     "TRAINLAB_PROGRESS_PORT": "",
     "TRAINLAB_TERMINATION_MESSAGE": "",
@@ -189,7 +190,7 @@ site.gpuResource: '{site.gpuResource}' is not an extended resource name; use ven
 site.auth: true with site.serving false; nothing is served: change one of the two
   if site.auth, no site.serving
 site.expose.enabled: true with site.serving false; nothing is served: change one of the two
-  if site.expose.enabled, no site.serving
+  if site.expose.enabled, no site.serving, no site.tensorboard.enabled
 site.monitoring.enabled: true with site.serving false; nothing is served: change one of the two
   if site.monitoring.enabled, no site.serving
 site.auth: true with site.platform kubernetes; only OpenShift AI checks tokens: set false
@@ -209,6 +210,13 @@ site.expose.tlsSecret: {site.expose.tlsSecret} with site.expose.enabled false; s
   if site.expose.tlsSecret, no site.expose.enabled
 site.expose.annotations: given with site.expose.enabled false; set that to true, or remove the annotations
   if site.expose.annotations, no site.expose.enabled
+site.tensorboard.host: {site.tensorboard.host} with site.tensorboard.enabled false; set that to true, or remove it
+  if site.tensorboard.host, no site.tensorboard.enabled
+site.tensorboard.host: {site.tensorboard.host} with site.expose.enabled false; set that to true, or remove it
+  if site.tensorboard.host, site.tensorboard.enabled, no site.expose.enabled
+site.tensorboard.host: {site.tensorboard.host} with site.auth true; TensorBoard asks for no token, so it gets no address;
+  remove it
+  if site.tensorboard.host, site.auth
 site.monitoring.labels: given with site.monitoring.enabled false; set that to true, or remove the labels
   if site.monitoring.labels, no site.monitoring.enabled
 site.storage.data.subPath: {site.storage.data.subPath} without size and existing, so that the data sets are in the

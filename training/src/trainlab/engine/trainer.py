@@ -17,10 +17,6 @@ from transformers import (
     PrinterCallback,
     ProgressCallback,
     Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
 )
 from transformers.integrations import TensorBoardCallback
 from transformers.trainer_pt_utils import BatchRebalanceSampler
@@ -35,9 +31,10 @@ from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import answer_loss
 from trainlab.engine.saved_model import FINAL, result, save_model
 from trainlab.engine.saving import Beside, BestWeights, RoundingGuard, SaveCallback
+from trainlab.engine.step_reporter import StepReporter
 from trainlab.engine.stopping import Stop, StopCallback, Stopped
 from trainlab.models import compute
-from trainlab.progress import Eta, Numbers, Progress
+from trainlab.progress import Progress
 
 # TRL and PEFT use a name that transformers deprecated in 5.23; it warns once per rank.
 warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
@@ -62,7 +59,7 @@ class CheckpointedTrainer(compiled.CompiledTrainer):
 
     keep = 1
     best: BestWeights | None = None
-    reporter: "StepReporter | None" = None
+    reporter: StepReporter | None = None
     seconds = 0.0
     """Seconds of all steps, without the pass of the frozen layers before them."""
 
@@ -178,57 +175,6 @@ def length_at(curriculum: tuple[CurriculumStep, ...], step: int, total: int) -> 
         if step < round(done * total):
             return part.length
     return curriculum[-1].length
-
-
-class StepReporter(TrainerCallback):
-    """Turns steps into lines and numbers: `step 12/120 loss 3.1 900 tokens/s (31% MFU) eta 85 s`, MFU on GPUs alone.
-
-    The numbers are also in each step's entry of the history, and so in TensorBoard, with its seconds without validation and saving.
-    Tokens are those of all ranks, since the first step of this process: TRL's count, else `step_tokens` a step.
-    """
-
-    def __init__(self, progress: Progress, step_tokens: int = 0) -> None:
-        self._progress, self._eta, self._step_tokens = progress, Eta(), step_tokens
-        self._first, self._began = 0, time.monotonic()
-        self._step_began = self._began
-        self._train: dict[str, float] = {}
-        self._validation: dict[str, float] = {}
-        self.mfu: float | None = None
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the clock; a resumed run starts at its step."""
-        self._eta, self._first, self._began = Eta(state.global_step), state.global_step, time.monotonic()
-        self._progress.say(f"training from step {state.global_step} to {state.max_steps}")
-
-    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the clock of the step."""
-        self._step_began = time.monotonic()
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Report the progress at this step."""
-        step, total = state.global_step, state.max_steps
-        left, epochs = self._eta.left(step, total), float(state.num_train_epochs)
-        self._progress.at(Numbers(step, total, left, state.epoch, epochs, self._train, self._validation))
-
-    def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
-    ) -> None:
-        """Keep the newest numbers for the next line; print a validation loss at once."""
-        logs = logs or {}
-        if "loss" in logs:
-            self._train = {name: float(logs[name]) for name in ("loss", "learning_rate", "grad_norm") if name in logs}
-            tokens = logs.get("num_tokens", (state.global_step - self._first) * self._step_tokens)
-            self._train["tokens_per_second"] = tokens / (time.monotonic() - self._began)
-            if self._progress.peak_tokens:
-                self.mfu = self._train["mfu"] = self._train["tokens_per_second"] / self._progress.peak_tokens
-            measured = {key: value for key, value in self._train.items() if key in ("tokens_per_second", "mfu")}
-            # the loss was read: a GPU has ended the step
-            measured["step_seconds"] = time.monotonic() - self._step_began
-            for entry in (logs, *state.log_history[-1:]):
-                entry.update(measured)
-        if "eval_loss" in logs:
-            self._validation = {"loss": float(logs["eval_loss"])}
-            self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
 
 
 def settings(phase: BatchPhase, folder: Path, validate: bool) -> dict[str, Any]:

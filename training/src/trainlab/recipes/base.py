@@ -16,13 +16,14 @@ Scores = dict[str, Any]
 
 @dataclass
 class Run:
-    """A run as one rank sees it: its phase, folders (`models`: the model volume), progress, hardware, peaks of memory."""
+    """A run as one rank sees it: its phase, folders (`models`: the model volume), trackers, progress, hardware, peaks of memory."""
 
     phase: Any
     run_dir: Path
     model_dir: Path
     data_dir: Path
     models: Path | None = None
+    report_to: tuple[str, ...] = ()
     progress: Progress = field(default_factory=lambda: Progress(False))
     hardware: Mapping[str, Any] = field(default_factory=dict)
     memory: Profile = field(default_factory=Profile)

@@ -114,6 +114,7 @@ class Loop:
     def run(self) -> None:
         """Take all remaining steps."""
         progress, eta, every = self.progress, Eta(self.state.step), max(1, self.total // 100)
+        progress.gpu_use()
         progress.say(f"training from step {self.state.step} to {self.total}")
         size = volumes.image_checkpoint(image_network.parameters(self.network), self.phase.vision.optimizer)
         clock = checkpoints.Clock(self.total, self.phase.train.checkpoints, size)
@@ -178,7 +179,7 @@ class Loop:
         loss, accuracy = (total / count / dist.world_size()).tolist()
         entry = {"step": self.state.step, "epoch": self.state.step / self.per_epoch, "loss": loss, "accuracy": accuracy}
         self.latest = {"loss": loss, "accuracy": accuracy}
-        self._note({**entry, "learning_rate": self.schedule.get_last_lr()[0]})
+        self._note({**entry, "learning_rate": self.schedule.get_last_lr()[0], **self.progress.gpu_use()})
 
     def _validate(self) -> None:
         """Score the validation part; keep the weights if it is the best so far (without such a part: the newest)."""
@@ -206,6 +207,7 @@ class Loop:
 
     def _note(self, entry: dict[str, Any]) -> None:
         self.state.history.append(entry)
+        self.progress.log(entry["step"], entry)
         if self.board:
             for name, value in entry.items():
                 if name not in ("step", "epoch"):

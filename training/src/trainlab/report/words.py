@@ -1,12 +1,12 @@
 """The sentences and tables of a report, with numbers and without promises; used by answer_report.py."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainlab.config.rule import shown
 from trainlab.data.table_rows import account
-from trainlab.engine import memory
+from trainlab.engine import gpu_use, memory
 from trainlab.evaluation.answer_gate import HIGHER, REPEATS, moved
 from trainlab.evaluation.gate import reach
 from trainlab.evaluation.paired_comparison import BETTER, SAME, TOO_FEW, WORSE
@@ -89,8 +89,10 @@ def ending(summary: Mapping[str, Any]) -> Facts:
     return rows
 
 
-def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
-    """Return where it ran and for how long."""
+def machine(
+    summary: Mapping[str, Any], manifest: Mapping[str, Any], history: Sequence[Mapping[str, Any]] = ()
+) -> Facts:
+    """Return where it ran, for how long, and how busy its GPUs were."""
     hardware = manifest.get("hardware") or summary.get("hardware")
     if not hardware:
         return []
@@ -105,6 +107,8 @@ def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
     ]
     if manifest.get("memory"):
         rows.append(("Peak memory", memory.sentence(manifest["memory"])))
+    if use := gpu_use.said(history):
+        rows.append(("GPU use", f"{use[0]} of the time of the steps, {use[1]}"))
     if summary.get("seconds"):
         rows.append(("Training time", duration(summary["seconds"])))
     if manifest.get("seconds"):

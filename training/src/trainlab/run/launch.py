@@ -22,7 +22,7 @@ from trainlab import recipes
 from trainlab.config import LanguagePhase, Phase, Values
 from trainlab.config.loading import run_name
 from trainlab.config.types import quantity
-from trainlab.engine import checkpoints, gpus
+from trainlab.engine import checkpoints, gpus, trackers
 from trainlab.errors import LOST_PEER, STOPPED, UserError
 from trainlab.evaluation import tasks
 from trainlab.models import parents
@@ -91,11 +91,13 @@ def launch(values: Values, args: argparse.Namespace) -> int:
     identity.refuse_other_phase(run_dir, phase)
     recipe = recipes.get_recipe(phase)
     model_dir, data_dir = recipe.folders(phase, args.models, args.data)
-    run = Run(phase, run_dir, run_dir / parents.FOLDER if phase.parent else model_dir, data_dir, args.models)
+    report_to = trackers.chosen(args.report_to, values.site.report_to)
+    run = Run(phase, run_dir, run_dir / parents.FOLDER if phase.parent else model_dir, data_dir, args.models, report_to)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from trainlab.run.worker import rank_main
 
         rank_main(run)
+    trackers.check(report_to)
     set_environment(phase, args.processes)
     if isinstance(phase, LanguagePhase) and phase.parent:
         parents.adopt(phase, out, run_dir)

@@ -18,7 +18,7 @@ import torch
 from torch.distributed import DistError
 
 from trainlab import files, recipes
-from trainlab.engine import acceleration, checkpoints, dist, gpus, memory
+from trainlab.engine import acceleration, checkpoints, dist, gpu_use, gpus, memory, trackers
 from trainlab.errors import LOST_PEER, STOPPED, UserError
 from trainlab.models import compute
 from trainlab.progress import Progress
@@ -159,7 +159,10 @@ def work(run: Run) -> None:
             files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
             files.write_json(run_dir / "manifest.json", record)
         run.hardware = record["hardware"]
-        before, after = recipe.train(run)
+        reported = run.report_to if tracker else ()
+        with gpu_use.sampled(progress) as use, trackers.reporting(reported, phase, run_dir, progress):
+            before, after = recipe.train(run)
+        gpu_use.add_to_history(run_dir, use)
         record["memory"] = run.memory.report(phase)
         record["fp8"] = acceleration.chosen_fp8(run_dir)
         if tracker:

@@ -87,6 +87,17 @@ def test_it_learns_and_leaves_its_files(whole: Path) -> None:
     assert (config["labels"], config["image_size"]) == (["top", "bottom", "left", "right"], 8)
 
 
+def test_trackers_get_every_entry_and_the_history_has_the_gpus_use(tmp_path: Path) -> None:
+    progress, sent = Progress(False), list[tuple[int, Any]]()
+    progress.log = lambda step, entry: sent.append((step, dict(entry)))
+    taken = iter([{}, *[{"gpu_utilization": 0.5}] * 100])
+    progress.gpu_use = lambda: dict(next(taken))
+    train(make_phase(), tmp_path, progress)
+    history = json.loads((tmp_path / "training_history.json").read_text())
+    assert sent == [(entry["step"], entry) for entry in history]
+    assert all(entry["gpu_utilization"] == 0.5 for entry in history if "accuracy" in entry)
+
+
 def test_resumed_equals_uninterrupted_even_after_a_broken_checkpoint(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         train(make_phase(), tmp_path, Stopping(19))
