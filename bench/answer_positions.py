@@ -77,19 +77,19 @@ def main() -> int:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     sides = {"trl": SFTTrainer.compute_loss, "answers": CheckpointedSftTrainer._loss}
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in sides}
+    measurements: dict[str, list[tuple[float, float, float]]] = {name: [] for name in sides}
     with tempfile.TemporaryDirectory() as folder:
         trainer = built(args.model, args.layers, Path(folder))
         for _, batch in zip(range(args.steps + 1), trainer.get_train_dataloader(), strict=False):
             for name, loss_of in sides.items():
-                found[name].append(measured(loss_of, trainer, dict(batch)))
+                measurements[name].append(measured(loss_of, trainer, dict(batch)))
     seconds = {
-        name: sum(each[0] for each in runs[1:]) / args.steps for name, runs in found.items()
+        name: sum(each[0] for each in runs[1:]) / args.steps for name, runs in measurements.items()
     }  # the first warms up
     apart = max(
-        abs(one - other) / other
-        for pair in zip(found["answers"], found["trl"], strict=True)
-        for one, other in zip(pair[0][1:], pair[1][1:], strict=True)
+        abs(ours - theirs) / theirs
+        for pair in zip(measurements["answers"], measurements["trl"], strict=True)
+        for ours, theirs in zip(pair[0][1:], pair[1][1:], strict=True)
     )
     ratio = seconds["trl"] / seconds["answers"]
     result = {

@@ -49,8 +49,8 @@ def ours(grams: list[list[str]]) -> set[int]:
         with path.open("wb") as stream:
             for first in range(0, len(grams), BATCH):
                 stream.write(near.minhashes(grams[first : first + BATCH]).tobytes())
-        found = duplicates(Signatures([path], near.WIDTH), near.min_bands(THRESHOLD), THRESHOLD)
-    return set(found.nonzero()[0].tolist())
+        repeats = duplicates(Signatures([path], near.WIDTH), near.min_bands(THRESHOLD), THRESHOLD)
+    return set(repeats.nonzero()[0].tolist())
 
 
 def by_datasketch(grams: list[list[str]], scheme: str = "affine32") -> set[int]:
@@ -62,7 +62,7 @@ def by_datasketch(grams: list[list[str]], scheme: str = "affine32") -> set[int]:
     kept = {}
     repeats = set()
     for first in range(0, len(grams), BATCH):
-        batch = [[gram.encode() for gram in one] for one in grams[first : first + BATCH]]
+        batch = [[gram.encode() for gram in document] for document in grams[first : first + BATCH]]
         for number, sketch in enumerate(MinHash.bulk(batch, num_perm=near.WIDTH, scheme=scheme), start=first):
             if any(kept[other].jaccard(sketch) >= THRESHOLD for other in index.query(sketch)):
                 repeats.add(number)
@@ -104,19 +104,19 @@ def main() -> int:
     for side in sides.values():
         side(grams[:200])  # imports and first calls are not measured
     seconds: dict[str, float] = dict.fromkeys(sides, float("inf"))
-    found: dict[str, set[int]] = {}
+    repeats: dict[str, set[int]] = {}
     for _ in range(args.rounds):
         for name, side in sides.items():
             began = time.process_time()
-            found[name] = side(grams)
+            repeats[name] = side(grams)
             seconds[name] = min(seconds[name], time.process_time() - began)
-    apart = {name: len(found[name] ^ found[reference]) / len(found[reference]) for name in sides}
+    apart = {name: len(repeats[name] ^ repeats[reference]) / len(repeats[reference]) for name in sides}
     ratios = {name: round(value / seconds["trainlab"], 1) for name, value in seconds.items() if name != "trainlab"}
     result = {
         "documents": args.documents,
         "planted": len(planted),
-        "found": {name: len(one) for name, one in found.items()},
-        "found_and_planted": {name: len(one & planted) for name, one in found.items()},
+        "found": {name: len(numbers) for name, numbers in repeats.items()},
+        "found_and_planted": {name: len(numbers & planted) for name, numbers in repeats.items()},
         f"apart_from_{reference}": {name: round(value, 4) for name, value in apart.items()},
         "tolerance": TOLERANCE,
         "cpu_seconds": {name: round(value, 2) for name, value in seconds.items()},

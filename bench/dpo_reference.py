@@ -99,12 +99,14 @@ def measure(rounds: int, tokens: int, layers: int) -> dict[str, Any]:
             with torch.no_grad():  # move the policy away from its reference: otherwise every loss is log 2
                 for parameter in made[name].model.parameters():
                     parameter.add_(torch.randn_like(parameter) * 0.002)
-        batches = {name: one.data_collator([one.train_dataset[i] for i in range(PAIRS)]) for name, one in made.items()}
+        batches = {
+            name: side.data_collator([side.train_dataset[i] for i in range(PAIRS)]) for name, side in made.items()
+        }
         seconds: dict[str, list[float]] = {"once": [], "online": []}
         losses: dict[str, float] = {}
         for turn in range(rounds + 1):
-            for name, one in made.items():
-                took, losses[name] = step(one, batches[name])
+            for name, side in made.items():
+                took, losses[name] = step(side, batches[name])
                 if turn:  # the first one is the warm-up
                     seconds[name].append(took)
     middle = {name: statistics.median(several) for name, several in seconds.items()}

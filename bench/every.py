@@ -64,13 +64,13 @@ def run(name: str, models: Path) -> list[tuple[str, ...]]:
     seconds = f"{time.monotonic() - began:.0f}"
     if not result.exists():
         return [(name, f"ended without a result, see artifacts/bench/{name}.log", "", "", f"exit code {code}", seconds)]
-    found = json.loads(result.read_text(encoding="utf-8"))
-    rows = [(name, "both sides equal", "", "", "ok" if found["equal"] else "DIFFERENT", seconds)]
-    for floor in found["floors"]:
+    content = json.loads(result.read_text(encoding="utf-8"))
+    rows = [(name, "both sides equal", "", "", "ok" if content["equal"] else "DIFFERENT", seconds)]
+    for floor in content["floors"]:
         state = "ok" if floor["held"] else "MISSED"
         rows.append((name, floor["what"], f"{floor['measured']:g}", floor["bound"], state, ""))
     if all(row[4] == "ok" for row in rows):
-        note(name, found)
+        note(name, content)
     return rows
 
 

@@ -33,9 +33,9 @@ def compare() -> dict[str, Any]:
         acceleration.compile_layers(model)
         for _ in range(3):
             model.zero_grad()
-            found = model(input_ids=ids, labels=ids, output_hidden_states=True)
-            found.loss.backward()
-        hidden.append(found.hidden_states[-1].detach().float())
+            output = model(input_ids=ids, labels=ids, output_hidden_states=True)
+            output.loss.backward()
+        hidden.append(output.hidden_states[-1].detach().float())
         gradients.append(model.model.layers[0].mlp.up_proj.weight.grad.float().clone())
         each = []
         for _ in range(13):
@@ -60,7 +60,7 @@ def compare() -> dict[str, Any]:
     ratio = round(times[0] / times[1], 3)
     return {
         "probe": probe or f"FP8 pays (at least {acceleration.PAYS})",
-        "times_bf16_fp8_seconds": [round(one, 4) for one in times],
+        "times_bf16_fp8_seconds": [round(value, 4) for value in times],
         "faster": ratio,
         "product_apart": apart(product),
         "hidden_apart": apart(hidden),

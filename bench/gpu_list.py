@@ -77,11 +77,11 @@ def quick(place: one_gpu.Place, say: Say) -> bool:
     from trainlab.serve import client
 
     began, case, name = time.monotonic(), CASES["quick"], "quick"
-    given = one_gpu.files_of(case, name, place)
+    arguments = one_gpu.files_of(case, name, place)
     wheels = ("--wheels", place.wheels) if place.wheels else ()
     out = place.work / "runs"
     for verb, more in (("fetch", wheels), ("run", ("--out", out, "--run", name))):
-        failed = place.trainlab(name, case.limit, verb, *given, "--models", place.models, *more)
+        failed = place.trainlab(name, case.limit, verb, *arguments, "--models", place.models, *more)
         say(until=verb, since_start=round(time.monotonic() - began, 2), failed=failed)
         if failed:
             return False
@@ -92,7 +92,7 @@ def quick(place: one_gpu.Place, say: Say) -> bool:
         say(until="ready", since_start=round(time.monotonic() - began, 2), serving_seconds=round(running.ready, 2))
         for model in ("tuned", "base", "tuned"):
             asked = time.monotonic()
-            answer = client.chat(running.urls["tuned"], model, QUESTION)
+            answer = client.chat(running.urls["tuned"], model, QUESTION, max_tokens=8 if place.smoke else 64)
             now = time.monotonic()
             say(
                 until=f"answer of {model}",
@@ -131,11 +131,11 @@ def phase(name: str, place: one_gpu.Place, say: Say) -> bool:
 
 PARTS: dict[str, Part] = {
     "dispatch": Part(dispatch, 90),
-    **{f"sharded-{one}": Part(partial(sharded, one), 65) for one in ("2x16", "8x4-recomputed", "2x16-fp8")},
+    **{f"sharded-{setting}": Part(partial(sharded, setting), 65) for setting in ("2x16", "8x4-recomputed", "2x16-fp8")},
     "fsdp2": Part(fsdp2, 75),
     "quick": Part(quick, 75),
     "adapters": Part(adapters, 60),
-    **{f"one_gpu-{one}": Part(partial(phase, one), 100) for one in SHAPES},
+    **{f"one_gpu-{name}": Part(partial(phase, name), 100) for name in SHAPES},
 }
 
 
@@ -187,7 +187,7 @@ def start(name: str, args: argparse.Namespace, limit: float) -> str:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return f"ended at its limit of {limit:.0f} s"
-    return {0: "done", 3: "apart"}.get(code, f"failed: exit code {code}")
+    return {0: "done", 3: "failed or apart, as its rows say"}.get(code, f"failed: exit code {code}")
 
 
 def tail(path: Path) -> str:
@@ -196,13 +196,13 @@ def tail(path: Path) -> str:
 
 
 def alone(args: argparse.Namespace) -> int:
-    """Run one part in this process; return 3 where what must be equal was apart."""
+    """Run one part in this process; return 3 where something failed, or what must be equal was apart."""
     os.chdir(REPO)  # values files and data sets are named from there
     place = one_gpu.Place(args.work, args.wheels, args.smoke)
     began = time.monotonic()
 
-    def say(**found: Any) -> None:
-        write(args.out, {"part": args.part, "at": round(time.monotonic() - began, 1), **found})
+    def say(**fields: Any) -> None:
+        write(args.out, {"part": args.part, "at": round(time.monotonic() - began, 1), **fields})
 
     good = PARTS[args.part].run(place, say)
     sys.stdout.flush()
@@ -217,7 +217,7 @@ def main() -> int:
     parser.add_argument("--wheels", type=Path, metavar="DIR", help="wheels for the small model of quick")
     parser.add_argument("--parts", nargs="+", default=[""], metavar="NAME", help="default: all")
     parser.add_argument("--seconds", type=float, default=840, metavar="N", help="of all parts; the last one is cut")
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes on the CPU, without limits")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes on the CPU, each part without a limit")
     parser.add_argument("--list", action="store_true", help="print the parts and end")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -231,7 +231,7 @@ def main() -> int:
     args.work.mkdir(parents=True, exist_ok=True)
     if args.part:
         return alone(args)
-    unknown = [one for one in args.parts if not any(name.startswith(one) for name in PARTS)]
+    unknown = [prefix for prefix in args.parts if not any(name.startswith(prefix) for name in PARTS)]
     if unknown:
         parser.error(f"{unknown[0]}: no such part; there are {', '.join(PARTS)}")
     import torch
@@ -244,7 +244,7 @@ def main() -> int:
         if not name.startswith(tuple(args.parts)):
             continue
         began, left = time.monotonic(), end - time.monotonic()
-        limit = 600 if args.smoke else min(part.limit, left)
+        limit = left if args.smoke else min(part.limit, left)
         states[name] = start(name, args, limit) if left > 10 else "not started: no time left"
         row = {"part": name, "state": states[name], "seconds": round(time.monotonic() - began, 1)}
         write(

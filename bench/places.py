@@ -47,24 +47,24 @@ KINDS = (
 OURS = "trainlab.dev/owner=attendees"
 
 
-def whole(client: Client, folder: Path, places: int) -> bool:
+def complete(client: Client, folder: Path, places: int) -> bool:
     """Tell whether there are so many namespaces of ours, the same things in each, and as many kubeconfigs that differ."""
     spaces = [each["metadata"]["name"] for each in client.items("v1", "Namespace", labelSelector=OURS)]
-    found = {space: Counter[str]() for space in spaces}
+    counts = {space: Counter[str]() for space in spaces}
     for api_version, kind in KINDS:
-        for one in client.items(api_version, kind, labelSelector=OURS):
-            found[one["metadata"]["namespace"]][kind] += 1
+        for item in client.items(api_version, kind, labelSelector=OURS):
+            counts[item["metadata"]["namespace"]][kind] += 1
     files = sorted(folder.glob("*.kubeconfig"))
-    each = next(iter(found.values()), Counter())
+    each = next(iter(counts.values()), Counter())
     own = all(
         may(file, "create", "kubeflow.org", "pytorchjobs", f"trainlab-{file.stem}")
         for file in files[:: max(1, places // 10)]
     )
     other = may(files[0], "create", "kubeflow.org", "pytorchjobs", f"trainlab-{files[-1].stem}") and places > 1
-    queues = [one["spec"]["cohortName"] for one in client.items(KUEUE, "ClusterQueue", labelSelector=OURS)]
+    queues = [queue["spec"]["cohortName"] for queue in client.items(KUEUE, "ClusterQueue", labelSelector=OURS)]
     same = (
         queues == [POOL] * places
-        and all(one == each for one in found.values())
+        and all(kinds == each for kinds in counts.values())
         and {kind for _api, kind in KINDS} - {"Role"} <= set(each)
     )
     return (
@@ -129,7 +129,7 @@ def main() -> int:
                     good[what] = cluster.objects() == bare and not dest.exists()
                     continue
                 unchanged = run(what).changed == 0
-                good[what] = unchanged if what == "made again" else whole(cluster.client, dest, counts[what])
+                good[what] = unchanged if what == "made again" else complete(cluster.client, dest, counts[what])
         finally:
             server.stop()
     result: dict[str, Any] = {"seconds": {"a question": round(unit, 2), **seconds}, "places": counts, "good": good}

@@ -25,13 +25,13 @@ STEP = re.compile(r"^TASK \[(?P<name>[^\]]+)\].*?$(?P<rest>.*?)(?=^(?:TASK|PLAY)
 
 def steps(text: str) -> list[dict[str, Any]]:
     """Return {step, objects, requests} of each task that applied objects, from the output of `ansible-playbook -v`."""
-    found = []
+    rows = []
     for task in STEP.finditer(text):
         result = re.search(r"=> (\{.*?^\}|\{.*\})$", task["rest"], re.M | re.S)
         answer = json.loads(result[1]) if result else {}
         if {"requests", "objects"} <= set(answer):
-            found.append({"step": task["name"], "objects": len(answer["objects"]), "requests": answer["requests"]})
-    return found
+            rows.append({"step": task["name"], "objects": len(answer["objects"]), "requests": answer["requests"]})
+    return rows
 
 
 def main() -> int:

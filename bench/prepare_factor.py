@@ -120,10 +120,10 @@ def side(source: Path, out: Path, tokenizer: Path, processors: int, smoke: bool)
     clock, began = Clock(), _now()
     options = Options(tokenizer, block_length=64 if smoke else 2048, without=OF_PROSE)
     report = pipeline.prepare([str(source)], out, options, clock)
-    seconds = {key: value - began[key] for key, value in _now().items()}
+    total = {key: value - began[key] for key, value in _now().items()}
     before = {
-        key: round(seconds[key] - sum(step[key] for step in clock.steps.values()), 2) if key != "others" else 0.0
-        for key in seconds
+        key: round(total[key] - sum(step[key] for step in clock.steps.values()), 2) if key != "others" else 0.0
+        for key in total
     }
     return {
         "steps": {START: before, **clock.steps},
@@ -135,23 +135,23 @@ def side(source: Path, out: Path, tokenizer: Path, processors: int, smoke: bool)
     }
 
 
-def factor(alone: dict[str, Any], several: dict[str, Any], start: bool) -> dict[str, float]:
+def factor(single: dict[str, Any], several: dict[str, Any], start: bool) -> dict[str, float]:
     """Return the CPU seconds of one process, those of the first of several, and how many times as fast PROCESSORS are by Amdahl's law.
 
     Without `start`, which takes a second or two however long the text is, as for a long text.
     """
     total, serial = (
         sum(step["first"] for name, step in side["steps"].items() if start or name != START)
-        for side in (alone, several)
+        for side in (single, several)
     )
     wall = serial + max(0.0, total - serial) / PROCESSORS
     return {"cpu_seconds": round(total, 1), "serial": round(serial, 1), "factor": round(total / wall, 2)}
 
 
-def equal(first: Path, other: Path) -> bool:
+def equal(left: Path, right: Path) -> bool:
     """Tell whether two prepared folders hold the same files, lock and folder aside."""
     sums = [
-        {path.name: files.sha256(path) for path in folder.glob("*.*") if path.is_file()} for folder in (first, other)
+        {path.name: files.sha256(path) for path in folder.glob("*.*") if path.is_file()} for folder in (left, right)
     ]
     return sums[0] == sums[1]
 
@@ -183,8 +183,8 @@ def main() -> int:
             sides[processors] = json.loads(done.stdout)
         same = equal(work / "out-1", work / f"out-{args.processors}")
         size = sum(path.stat().st_size for path in source.iterdir())
-    alone, several = sides[1], sides[args.processors]
-    computed = {"this text": factor(alone, several, True), "a long text": factor(alone, several, False)}
+    ends = sides[1], sides[args.processors]
+    computed = {"this text": factor(*ends, True), "a long text": factor(*ends, False)}
     result = {
         "megabytes": round(size / 1e6, 1),
         "on": sides,

@@ -73,8 +73,8 @@ def make(folder: Path, model: Path, count: int, scale: float = 1.0) -> None:
     from transformers import AutoModelForCausalLM
 
     settings = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
-    whole: Any = get_peft_model(AutoModelForCausalLM.from_pretrained(model), settings)
-    shapes = {key.replace(".default", ""): value.shape for key, value in whole.named_parameters() if "lora_" in key}
+    adapted: Any = get_peft_model(AutoModelForCausalLM.from_pretrained(model), settings)
+    shapes = {key.replace(".default", ""): value.shape for key, value in adapted.named_parameters() if "lora_" in key}
     for number in range(count):
         draw = torch.Generator().manual_seed(number)
         own = folder / f"a{number:03}"
@@ -110,7 +110,7 @@ def drill(engine: Engine, adapters: list[Path], requests: int, at_once: int) -> 
     others.start()
     try:
         with ThreadPoolExecutor(at_once) as phones:
-            said = list(phones.map(lambda one: engine.ask(f"drill-{one[0]}", one[1]), asked))
+            said = list(phones.map(lambda pair: engine.ask(f"drill-{pair[0]}", pair[1]), asked))
     finally:
         ended.set()
         others.join()
@@ -119,7 +119,7 @@ def drill(engine: Engine, adapters: list[Path], requests: int, at_once: int) -> 
         engine.load("again", folder)
         stale += sum(engine.ask("again", question) != own[number, question] for question in QUESTIONS)
         engine.unload("again")
-    crossed = sum(text != own[one] for one, text in zip(asked, said, strict=True))
+    crossed = sum(text != own[pair] for pair, text in zip(asked, said, strict=True))
     counts = {"adapters": len(adapters), "distinct": len(set(own.values())), "requests": requests}
     return {**counts, "crossed": crossed, "stale": stale, "loaded": loaded}
 

@@ -184,12 +184,12 @@ def answered(model: Any, tokenizer: Any, phase: SftPhase, asked: Sequence[Any], 
 
     texts: dict[str, dict[str, Any]] = {}
     kinds = ("taught", "heldout") if teach else ("taught",)
-    for whole in (True, False):
-        part = [row for row in asked if (row["kind"] in kinds or bool(row.get("emergency"))) is whole]
-        block = phase.evaluate.model_copy(update={"max_new_tokens": 56 if whole else 20, "batch_size": 32})
+    for full in (True, False):
+        part = [row for row in asked if (row["kind"] in kinds or bool(row.get("emergency"))) is full]
+        block = phase.evaluate.model_copy(update={"max_new_tokens": 56 if full else 20, "batch_size": 32})
         short = phase.model_copy(update={"evaluate": block})
-        found = answer_score.answers(model, tokenizer, short, [row["question"] for row in part])
-        texts |= {row["id"]: each for row, each in zip(part, found, strict=True)}
+        generated = answer_score.answers(model, tokenizer, short, [row["question"] for row in part])
+        texts |= {row["id"]: each for row, each in zip(part, generated, strict=True)}
     return [texts[row["id"]] for row in asked]
 
 

@@ -41,10 +41,10 @@ def main() -> int:
     for phase in map(local, PHASES):
         model, tokenizer = chat.load_base(arguments.model, phase)
         said = answer_score.answers(model, tokenizer, phase, [row["question"] for row in rows])
-        right = [facts.recall(one["text"], row["facts"]) == 1 for row, one in zip(rows, said, strict=True)]
-        for row, one, is_right in zip(rows, said, right, strict=True):
+        right = [facts.recall(answer["text"], row["facts"]) == 1 for row, answer in zip(rows, said, strict=True)]
+        for row, answer, is_right in zip(rows, said, right, strict=True):
             if not is_right:
-                print(f"{phase.name}: {row['id']}: {row['question']} -> {one['text']!r}")
+                print(f"{phase.name}: {row['id']}: {row['question']} -> {answer['text']!r}")
         print(f"{phase.name}: {sum(right)} of {len(rows)} answered")
         rows = [row for row, is_right in zip(rows, right, strict=True) if is_right]
         if not rows:

@@ -122,47 +122,47 @@ async def ask(client: httpx.AsyncClient, urls: dict[str, str], key: Key, tokens:
 
 async def load(urls: dict[str, str], clients: int, tokens: int) -> tuple[dict[str, Any], dict[Key, str]]:
     """Let `clients` ask at once, each its next question when the last is answered; return (numbers, answers)."""
-    waiting, found = asks(clients)[::-1], dict[Key, Answered]()
+    waiting, answers = asks(clients)[::-1], dict[Key, Answered]()
 
-    async def one(client: httpx.AsyncClient) -> None:
+    async def ask_until_done(client: httpx.AsyncClient) -> None:
         while waiting:
             key = waiting.pop()
-            found[key] = await ask(client, urls, key, tokens)
+            answers[key] = await ask(client, urls, key, tokens)
 
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(timeout=processes.STARTS, limits=limits, trust_env=False) as client:
         began = time.monotonic()
-        await asyncio.gather(*(one(client) for _ in range(clients)))
+        await asyncio.gather(*(ask_until_done(client) for _ in range(clients)))
         seconds = time.monotonic() - began
-    firsts = [each.first for each in found.values() if each.first is not None]
-    total = sum(each.tokens for each in found.values())
+    firsts = [each.first for each in answers.values() if each.first is not None]
+    total = sum(each.tokens for each in answers.values())
     numbers = {
         "tokens": total,
         "tokens_per_second": round(total / seconds, 1),
         "first_token_median": round(statistics.median(firsts), 2),
         "first_token_last": round(max(firsts), 2),
     }
-    return numbers, {key: each.text for key, each in found.items()}
+    return numbers, {key: each.text for key, each in answers.items()}
 
 
 def measure(
-    given: processes.Setup, engine: str, args: Any, folder: Path
+    settings: processes.Setup, engine: str, args: Any, folder: Path
 ) -> tuple[dict[str, Any], dict[int, dict[Key, str]]]:
     """Start an engine, measure it; return (numbers, answers by number of clients)."""
-    start = processes.ours(given, folder) if engine == "ours" else processes.vllm(given, args.packages)
+    start = processes.ours(settings, folder) if engine == "ours" else processes.vllm(settings, args.packages)
     levels, answers = {}, {}
-    with processes.started(given, *start, folder) as running:
+    with processes.started(settings, *start, folder) as running:
         for key in asks(1)[:2]:  # whatever the first answer costs is not counted
-            asyncio.run(load_one(running.urls, key, args.tokens))
+            asyncio.run(ask_once(running.urls, key, args.tokens))
         for clients in args.clients:
             levels[clients], answers[clients] = asyncio.run(load(running.urls, clients, args.tokens))
-            print(f"{given.kind}, {engine}, {clients} clients: {levels[clients]}", file=sys.stderr, flush=True)
+            print(f"{settings.kind}, {engine}, {clients} clients: {levels[clients]}", file=sys.stderr, flush=True)
     numbers = {"ready": round(running.ready, 1), "memory": round(running.memory.peak / 2**30, 2), "clients": levels}
-    print(f"{given.kind}, {engine}: {numbers}", file=sys.stderr, flush=True)
+    print(f"{settings.kind}, {engine}: {numbers}", file=sys.stderr, flush=True)
     return numbers, answers
 
 
-async def load_one(urls: dict[str, str], key: Key, tokens: int) -> None:
+async def ask_once(urls: dict[str, str], key: Key, tokens: int) -> None:
     """Ask once."""
     async with httpx.AsyncClient(timeout=processes.STARTS, trust_env=False) as client:
         await ask(client, urls, key, tokens)
@@ -170,7 +170,7 @@ async def load_one(urls: dict[str, str], key: Key, tokens: int) -> None:
 
 def compared(sides: Sequence[tuple[str, dict[Key, str]]]) -> dict[str, Any]:
     """Return how many answers of two sides to the same questions are equal, and of each that differs where it begins to."""
-    (one, these), (other, those) = sides
+    (first, these), (second, those) = sides
     both = [key for key in these if key in those]
     differ = []
     for key in both:
@@ -181,7 +181,7 @@ def compared(sides: Sequence[tuple[str, dict[Key, str]]]) -> dict[str, Any]:
             )
             ends = {name: answers[key][place : place + 30] for name, answers in sides}
             differ.append({"model": key[0], "question": key[1], "after_characters": place, **ends})
-    return {"sides": [one, other], "answers": len(both), "equal": len(both) - len(differ), "different": differ}
+    return {"sides": [first, second], "answers": len(both), "equal": len(both) - len(differ), "different": differ}
 
 
 def decided(ours: dict[str, Any], vllm: dict[str, Any]) -> dict[str, Any]:
@@ -198,11 +198,11 @@ def decided(ours: dict[str, Any], vllm: dict[str, Any]) -> dict[str, Any]:
     return {"engine": "vllm" if all(held for *_, held in rules.values()) else "ours", "rules": rules}
 
 
-def table(found: dict[str, dict[str, Any]], clients: Sequence[int]) -> str:
+def table(measured: dict[str, dict[str, Any]], clients: Sequence[int]) -> str:
     """Return the measurements as a Markdown table."""
     heads = [f"{n} client{'s' * (n > 1)}: tokens/s, first token" for n in clients]
     lines = ["| kind | engine | ready | memory | " + " | ".join(heads) + " |", "|---" * (4 + len(heads)) + "|"]
-    for kind, engines in found.items():
+    for kind, engines in measured.items():
         for engine, numbers in engines.items():
             cells = [
                 f"{each['tokens_per_second']:g}, {each['first_token_median']:g} s"
@@ -220,12 +220,12 @@ def all_measured(args: Any, work: Path) -> tuple[dict[str, Any], list[dict[str, 
     comparisons: list[dict[str, Any]] = []
     decisions: dict[str, Any] = {}
     for kind in args.kinds:
-        given = setup(kind, args, work / kind)
+        settings = setup(kind, args, work / kind)
         sides: list[tuple[str, dict[Key, str]]] = []
         for engine in args.engines:
             folder = work / kind / engine
             folder.mkdir()
-            numbers, answers = measure(given, engine, args, folder)
+            numbers, answers = measure(settings, engine, args, folder)
             result.setdefault(kind, {})[engine] = numbers
             few, many = min(args.clients), max(args.clients)
             alone = (f"{kind}, {engine}, {few} at once", answers[few])
@@ -259,15 +259,15 @@ def main() -> int:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as work:
-        found, comparisons, decisions = all_measured(args, Path(work))
-    print(table(found, args.clients))
+        measured, comparisons, decisions = all_measured(args, Path(work))
+    print(table(measured, args.clients))
     for kind, decision in decisions.items():
         print(f"{kind}: {decision['engine']}; {decision['rules']}")
     result = {
         "machine": cpu_model(),
         "threads": len(os.sched_getaffinity(0)),
         "load_average": psutil.getloadavg(),
-        "measured": found,
+        "measured": measured,
         "answers": comparisons,
         "decisions": decisions,
     }

@@ -132,7 +132,7 @@ def rows(phase: SftPhase) -> tuple[list[TrainRow], list[HeldoutRow]]:
     return train, load_heldout(phase.data.model_copy(update={"heldout_rows": HELDOUT}), DATA)
 
 
-def one(cell: dict[str, Any], seed: int, model_dir: Path, keep: Path | None) -> dict[str, Any]:
+def run_cell(cell: dict[str, Any], seed: int, model_dir: Path, keep: Path | None) -> dict[str, Any]:
     """Train and score one cell; return the content of its line, and leave its adapter below `keep`."""
     phase = phase_of(cell, seed)
     train, dev = rows(phase)
@@ -186,7 +186,7 @@ def run(arguments: argparse.Namespace) -> int:
                 continue
             print(f"{name}, seed {seed}", flush=True)
             keep = arguments.keep and arguments.keep / f"{name}, seed {seed}"
-            line = {"seed": seed, "cell": cell, **one(cell, seed, arguments.model, keep)}
+            line = {"seed": seed, "cell": cell, **run_cell(cell, seed, arguments.model, keep)}
             with arguments.out.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line) + "\n")
             print(f"{name}, seed {seed}: recall {line['recall']:.1%} in {line['train_seconds']:.0f} s", flush=True)

@@ -36,9 +36,9 @@ def corpus(count: int) -> list[str]:
 
     sources = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     texts: list[str] = []
-    for whole in (*topics.values(), *(path.read_text(encoding="utf-8") for path in sources)):
+    for text in (*topics.values(), *(path.read_text(encoding="utf-8") for path in sources)):
         part = ""
-        for paragraph in whole.split("\n\n"):
+        for paragraph in text.split("\n\n"):
             part += paragraph + "\n\n"
             if len(part) >= LENGTH:
                 texts.append(part)
@@ -82,7 +82,7 @@ def main() -> int:
         theirs: Any = AutoTokenizer.from_pretrained(name)
     table = datasets.Dataset.from_dict({"text": texts})
 
-    def one_by_one() -> Any:
+    def mapped_rows() -> Any:
         def encode(row: dict[str, str]) -> dict[str, list[int]]:
             return {"input_ids": [*theirs(row["text"], add_special_tokens=False)["input_ids"], theirs.eos_token_id]}
 
@@ -94,21 +94,21 @@ def main() -> int:
     def mapped_batches() -> Any:
         def encode(rows: dict[str, list[str]]) -> dict[str, list[list[int]]]:
             ids = theirs(rows["text"], add_special_tokens=False)["input_ids"]
-            return {"input_ids": [[*one, theirs.eos_token_id] for one in ids]}
+            return {"input_ids": [[*document, theirs.eos_token_id] for document in ids]}
 
         return table.map(encode, batched=True, remove_columns=["text"], keep_in_memory=True)
 
     def library() -> list[list[int]]:
-        found = theirs.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
-        return [[*one.ids, theirs.eos_token_id] for one in found]
+        encodings = theirs.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [[*encoding.ids, theirs.eos_token_id] for encoding in encodings]
 
     sides: dict[str, Callable[[], Any]] = {
         "trainlab": batches,
-        "datasets_map": one_by_one,
+        "datasets_map": mapped_rows,
         "datasets_map_batched": mapped_batches,
         "tokenizers_batch": library,
     }
-    found = {name: side() for name, side in sides.items()}  # the first round is not measured: imports and caches
+    outputs = {name: side() for name, side in sides.items()}  # the first round is not measured: imports and caches
     wall: dict[str, list[float]] = {name: [] for name in sides}
     cpu: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(args.rounds):
@@ -118,9 +118,10 @@ def main() -> int:
             wall[name].append(time.perf_counter() - began)
             cpu[name].append(time.process_time() - used)
     ids = {
-        name: one if isinstance(one, list) else one.data.column("input_ids").to_pylist() for name, one in found.items()
+        name: output if isinstance(output, list) else output.data.column("input_ids").to_pylist()
+        for name, output in outputs.items()
     }
-    equal = all(one == ids["trainlab"] for one in ids.values())
+    equal = all(documents == ids["trainlab"] for documents in ids.values())
 
     def ratio(seconds: dict[str, list[float]]) -> dict[str, float]:
         return {
@@ -134,8 +135,10 @@ def main() -> int:
         "texts": len(texts),
         "characters_per_text": round(sum(map(len, texts)) / len(texts)),
         "tokens": sum(map(len, ids["trainlab"])),
-        "cpu_seconds": {name: round(min(one), 3) for name, one in cpu.items()},
-        "tokens_per_cpu_second": {name: round(sum(map(len, ids["trainlab"])) / min(one)) for name, one in cpu.items()},
+        "cpu_seconds": {name: round(min(times), 3) for name, times in cpu.items()},
+        "tokens_per_cpu_second": {
+            name: round(sum(map(len, ids["trainlab"])) / min(times)) for name, times in cpu.items()
+        },
         "ratio": ratio(cpu),
         "ratio_wall": ratio(wall),
         "rounds": args.rounds,

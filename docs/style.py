@@ -1,10 +1,11 @@
-"""Checks README and docs/ against docs/reference/style.md; `make lint` calls it.
+"""Checks README, docs/ and the names in our Python code against docs/reference/style.md; `make lint` calls it.
 
 Prints each finding as FILE:LINE: sentence; exits with 1 if there is any.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -67,12 +68,22 @@ SEARCHED = (
     *("remove", "rights", "rollback", "ssh", "storage", "upgrade", "volumes"),
 )
 """What people search for: each is in a heading."""
+CODE = ("plugins", "cluster", "training/src", "bench", "docs")
+"""Folders whose names are checked; tests have names of their own."""
+NAMES = {
+    "found": "what was found, e.g. items, path, match, findings",
+    "given": "what it is, e.g. argument, override, options, value",
+    "one": "the item, e.g. pod, row, document, item",
+    "told": "what was said, e.g. reason, text, states",
+    "whole": "what it is the whole of, e.g. digest, text, complete",
+}
+"""Words of which no name in CODE consists or has a part, each with what the name is to say."""
 
 
 def pages(*folders: str) -> list[Path]:
     """Return the pages of these folders."""
-    found = [page for folder in folders for page in sorted((DOCS / folder).glob("*.md"))]
-    return [page for page in found if page.name not in EXCEPT]
+    paths = (page for folder in folders for page in sorted((DOCS / folder).glob("*.md")))
+    return [page for page in paths if page.name not in EXCEPT]
 
 
 def paragraphs(text: str) -> Iterator[tuple[int, str]]:
@@ -115,6 +126,19 @@ def findings(text: str, lengths: bool = True) -> Iterator[tuple[int, str]]:
                 yield line, f"a sentence of {count} words, more than {MAX_WORDS}: make two: {sentence[:60]} ..."
 
 
+def empty_names(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, name and remedy) for each variable, argument, attribute, function and class of Python code named by a word of NAMES."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.keyword | ast.alias) or isinstance(getattr(node, "ctx", None), ast.Load):
+            continue  # a use of the name, which may be another package's
+        name = next(
+            (value for key in ("name", "arg", "id", "attr") if isinstance(value := getattr(node, key, None), str)), ""
+        )
+        for word in name.split("_"):
+            if word in NAMES:
+                yield node.lineno, f"`{name}`: name {NAMES[word]}"
+
+
 def not_in_headings(texts: list[str]) -> list[str]:
     """Return the words of SEARCHED that are in no heading of these pages."""
     headings = "\n".join(line for text in texts for line in text.splitlines() if line.startswith("#")).lower()
@@ -130,8 +154,14 @@ def main() -> int:
         for page, text in texts.items()
         for line, what in findings(text, page in acted)
     ]
+    programs = [path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))]
+    wrong += [
+        f"{path.relative_to(ROOT)}:{line}: {what}"
+        for path in programs
+        for line, what in empty_names(path.read_text(encoding="utf-8"))
+    ]
     wrong += [f"docs: no heading has {word!r}: people search for it" for word in not_in_headings(list(texts.values()))]
-    print("\n".join(wrong) or f"style: {len(texts)} pages, nothing to change")
+    print("\n".join(wrong) or f"style: {len(texts)} pages, {len(programs)} programs, nothing to change")
     return int(bool(wrong))
 
 

@@ -77,11 +77,18 @@ def _parser() -> argparse.ArgumentParser:
         "--first-answer", action="store_true", help="then train phase quick in its root, and show an answer"
     )
     image.add_argument("--gpu", action="store_true", help="for nodes with GPUs: with a compiler for Triton")
+    image.add_argument("--tracking", action="store_true", help="with the clients of MLflow and Weights & Biases")
     add("vllm-image", "build the image of vLLM for CPU and load it into every node; the last line is JSON")
     add("status", "print what is running, as JSON")
     enter = add("exec", "run a command in a node")
     enter.add_argument("node", help="n1, n2 ...")
     enter.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD", help="the command and its arguments")
+    add("link", "slow the network between the nodes down, or end that; a stop or down ends it as well").add_argument(
+        "--rate",
+        default="full",
+        metavar="RATE",
+        help="what each node receives at most, such as 100mbit (default: full)",
+    )
     add("stop", "end the nodes; the next `up` starts them with what they hold")
     add("down", "stop and remove the cluster")
     return parser
@@ -128,7 +135,7 @@ def _trainer_image(arguments: argparse.Namespace) -> int:
 
     if arguments.push:
         to = push.target(arguments.push, arguments.auth_file, arguments.ca)
-        trainer_image.build_and_push(to, arguments.gpu)
+        trainer_image.build_and_push(to, arguments.gpu, arguments.tracking)
     else:
         trainer_image.build(arguments.first_answer)
     return 0
@@ -163,6 +170,10 @@ def _change(arguments: argparse.Namespace) -> bool:
 
         changed = [images.load(archive) for archive in arguments.archives]
         return any(changed)
+    if arguments.command == "link":
+        from embedded_cluster.nodes import link
+
+        return link.shape(arguments.rate)
     if arguments.command == "demo-down":
         from embedded_cluster.tasks import down
 
@@ -195,7 +206,7 @@ def _main() -> int:
     repository = getattr(arguments, "push", "")
     if arguments.command not in AS_ANYBODY and (blocked := preflight.cannot_start()):
         raise say.UserError(blocked + preflight.elsewhere(repository))
-    if arguments.command not in ("status", "exec", "stop", "down", "demo-down"):
+    if arguments.command not in ("status", "exec", "link", "stop", "down", "demo-down"):
         home.claim()
     if arguments.command in ("build", "demo", "demo-alone", "ready", "room", "venv") or repository:
         apt.ensure()

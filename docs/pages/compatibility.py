@@ -110,11 +110,11 @@ def admitted() -> str:
     for release, entry in releases().items():
         if "newest_kueue_for_trainjobs" in entry:
             bounds.setdefault(entry["newest_kueue_for_trainjobs"], []).append(release)
-    told = [
+    sentences = [
         f"TrainJobs of {', '.join(names)} are admitted by Kueue up to `stable-v{newest}` only, PyTorchJobs by all."
         for newest, names in bounds.items()
     ]
-    return "\n".join(told)
+    return "\n".join(sentences)
 
 
 def upgrades() -> str:
@@ -215,7 +215,8 @@ offer is an error that lists the available ones.
 {embedded()}
 
 "today" is what `make demo` runs. "older" is what `TRAINLAB_LEG=older make demo` runs, and `make test-older` tests: the oldest that a
-supported release of OpenShift AI brings, as near as they can be built. The charts and roles are tested against the
+supported release of OpenShift AI brings, as near as they can be built. OpenShift AI 2.25 and 3.3 bring KServe 0.15; 3.3 to 3.5 bring
+Trainer 2.1. The charts and roles are tested against the
 CustomResourceDefinitions of both.
 """
 

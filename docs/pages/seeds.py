@@ -20,20 +20,15 @@ ROOT = Path(__file__).resolve().parents[2]
 VALUES = ROOT / "values"
 PAGE = "docs/learn/seeds.md"
 LINES: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+DATA: dict[str, Any] = LINES["data"]
+DOCUMENTS = {name: entry for name, entry in LINES.items() if name not in ("data", "words")}
+HEAD = ("row", "the document's line", "our key or command", "our value", "why it differs, and what was measured")
+PLANNED = ("memory of a GPU", "steps", "time of the steps", "of loading and checkpoints", "verdict")
 
 
 def paths(overlay: str) -> list[Path]:
     """Return the phase's file and the overlay with a document's numbers."""
     return [VALUES / f"{overlay.partition('-')[2]}.yaml", VALUES / "seeds" / f"{overlay}.yaml"]
-
-
-def plan(overlay: str, sizes: dict[str, int]) -> dict[str, Any]:
-    """Return what `trainlab plan --json` prints of a document's numbers."""
-    phase, change = paths(overlay)
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        plan_command.command(phase, [change], as_json=True, **sizes)  # type: ignore[arg-type]
-    planned: dict[str, Any] = json.loads(printed.getvalue())
-    return planned
 
 
 def value(overlays: list[str], key: str) -> str:
@@ -42,17 +37,26 @@ def value(overlays: list[str], key: str) -> str:
     for overlay in [each for each in overlays if each.endswith(only)] if key.startswith("phase.") else ():
         phase = load_values(paths(overlay)[:1], {}).phase.model_dump(mode="json")
         with contextlib.suppress(KeyError, TypeError):
-            found = reduce(lambda node, name: node[name], key.split(".")[1:], phase)
-            return "null" if found is None else json.dumps(found) if isinstance(found, list | bool) else str(found)
+            setting = reduce(lambda node, name: node[name], key.split(".")[1:], phase)
+            return (
+                "null" if setting is None else json.dumps(setting) if isinstance(setting, list | bool) else str(setting)
+            )
     return ""
 
 
-def verdict(overlay: str, sizes: dict[str, int]) -> list[str]:
-    """Return the row of one overlay."""
-    planned = plan(overlay, sizes)
+def plan(files: list[Path], sizes: dict[str, int]) -> dict[str, Any]:
+    """Return what `trainlab plan --json` prints of a phase's file and an overlay."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        plan_command.command(files[0], files[1:], as_json=True, **sizes)  # type: ignore[arg-type]
+    planned: dict[str, Any] = json.loads(printed.getvalue())
+    return planned
+
+
+def verdict(planned: dict[str, Any], files: list[Path], sizes: dict[str, int]) -> list[str]:
+    """Return the row of a phase's file and an overlay."""
     memory, cost, device = planned["memory"], planned["cost"], planned["device"]
     options = " ".join(f"--{name.replace('_', '-')} {number}" for name, number in sizes.items())
-    phase, change = (str(path.relative_to(ROOT)) for path in paths(overlay))
+    phase, change = (str(path.relative_to(ROOT)) for path in files)
     said = [f"{finding['level']} [{finding['code']}]" for finding in planned["findings"]]
     return [
         code(" ".join(filter(None, ["trainlab plan", phase, "-f", change, options]))),
@@ -66,34 +70,50 @@ def verdict(overlay: str, sizes: dict[str, int]) -> list[str]:
 
 def document(name: str, entry: dict[str, Any]) -> str:
     """Return the section of one document."""
-    overlays = list(entry["overlays"])
-    rows = [(line, code(key), code(value(overlays, key)), why or "as there") for line, key, why in entry["lines"]]
-    head = (
-        "the document's numbers",
-        "memory of a GPU",
-        "steps",
-        "time of the steps",
-        "of loading and checkpoints",
-        "verdict",
-    )
-    return f"""## {name}: {entry["title"]}
+    overlays = entry["overlays"]
+    rows = [
+        (row, line, code(key), code(value(list(overlays), key)), why or "as there")
+        for row, line, key, why in entry["lines"]
+    ]
+    parts = [f"## {name}: {entry['title']}", table(HEAD, rows)]
+    if overlays:
+        verdicts = [verdict(plan(paths(overlay), sizes), paths(overlay), sizes) for overlay, sizes in overlays.items()]
+        parts.append(table(("the document's numbers", *PLANNED), verdicts))
+    return "\n\n".join(parts)
 
-{table(("the document's line", "our key", "our value", "why it differs, and what was measured"), rows)}
 
-{table(head, [verdict(overlay, sizes) for overlay, sizes in entry["overlays"].items()])}"""
+def data_sets() -> str:
+    """Return the table of the overlays below values/data."""
+    rows = []
+    for name, entry in DATA.items():
+        files = [VALUES / f"{entry['phase']}.yaml", VALUES / "data" / f"{name}.yaml"]
+        sizes = {key: entry[key] for key in ("rows", "tokens_per_row") if key in entry}
+        planned = plan(files, sizes)
+        command, *numbers = verdict(planned, files, sizes)
+        rows.append((command, f"{planned['job']['rows']:,}", entry["license"], *numbers))
+    return table(("data set", "rows", "license on its card", *PLANNED), rows)
 
 
 def text() -> str:
     """Return the page."""
-    parts = [document(name, entry) for name, entry in LINES.items() if name != "words"]
+    parts = [document(name, entry) for name, entry in DOCUMENTS.items()]
     return f"""# The source documents, line by line
 
 Generated by `make gen` from `docs/pages/seeds.yaml`, `values/` and `trainlab plan`. A test fails when this page is out of date.
 Five documents of people who train on OpenShift AI asked for this project. `values/seeds` has their own numbers as overlays: `trainlab
 check`, `trainlab plan` and the chart take them. A refusal below is the planner's answer to a document's numbers, not to ours.
-Times are computed ([how far they are from measured ones](../evidence/benchmarks.md#one-gpu)).
+Times are computed ([how far they are from measured ones](../evidence/benchmarks.md#one-gpu)). A number such as B9 is the row of a review
+that had found no key for the line and no reason; a test compares the page with its rows.
 
 {(chr(10) * 2).join(parts)}
+
+## Data sets of full scale
+
+The phases' own rows are few, so that they may be copied and read by people. These overlays train on a public set, on GPUs. The head of each
+file says where its rows come from, and how they get into the volume. Rows and tokens of practical-skills are counted. Those of the
+others are assumed, as no hub was reachable: from the sets' pages, less what is too long. None of these was trained here.
+
+{data_sets()}
 
 ## Words of the documents that are no feature
 

@@ -6,7 +6,6 @@ import base64
 import binascii
 import json
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,13 +16,10 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleActionFail
 
-from ..plugin_utils import labels
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import Json
 
 SITE = "site.yaml"
-NUMBERED = re.compile(r"user(\d+)")
-"""Attendees of attendees_count, roles/attendees/vars/main.yml."""
 MIN_HOURS = 1.0
 """Below ten minutes the API server refuses; in less than an hour no training finishes."""
 MAX_PARALLEL = 8
@@ -43,13 +39,11 @@ class ActionModule(ClusterAction):
             raise AnsibleActionFail(f"attendees_hours is {args['hours']:g}; set it to {MIN_HOURS:g} or more")
 
     def run_on_cluster(self, args: Json) -> Json:
-        """Write; returns changed, dest, written (names), ended (sentences) and until, when the first of them expires."""
+        """Write; returns changed, dest, written (names) and until, when the first of them expires."""
         folder = Path(args["dest"]).absolute()
         cluster = self.api.connection.cluster_entry(args["server"])
         try:
-            ended = self._end(args, folder)
-            written = self._all(args, folder, cluster)
-            return written | {"changed": written["changed"] or bool(ended), "ended": ended}
+            return self._all(args, folder, cluster)
         except OSError as error:
             raise AnsibleActionFail(
                 f"attendees_dest is {folder}: {error.strerror} ({error.filename}); name a folder that you may write to"
@@ -57,14 +51,14 @@ class ActionModule(ClusterAction):
 
     def _all(self, args: Json, folder: Path, cluster: Json) -> Json:
         written, until = [], []
-        for one, token in self._tokens(args, folder):
+        for attendee, token in self._tokens(args, folder):
             if not token:
-                written.append(one["name"])
+                written.append(attendee["name"])
                 continue
             until.append(ends(token))
-            text = kubeconfig_text(cluster, one["namespace"], one["name"], token)
-            if not self.check and write(_file(folder, one), text):
-                written.append(one["name"])
+            text = kubeconfig_text(cluster, attendee["namespace"], attendee["name"], token)
+            if not self.check and write(_file(folder, attendee), text):
+                written.append(attendee["name"])
         site, changed = folder / SITE, bool(written)
         if not self.check and args["site"]:
             changed = write(site, f"---\n{yaml.safe_dump({'site': args['site']}, sort_keys=False)}") or changed
@@ -74,45 +68,22 @@ class ActionModule(ClusterAction):
         first = min(until).strftime("%Y-%m-%d %H:%M UTC") if until else ""
         return {"changed": changed, "dest": str(folder), "written": written, "until": first}
 
-    def _end(self, args: Json, folder: Path) -> list[str]:
-        """End the tokens of numbered attendees beyond their count, by their ServiceAccount, and return a sentence for each.
-
-        Their namespaces stay with what they made. Whoever is named is not counted: a list may be of newcomers only.
-        """
-        if not args["count"]:
-            return []
-        lines = []
-        for space in self.api.items("/api/v1/namespaces", f"{labels.OWNER}=attendees,{labels.ATTENDEE}"):
-            name, who = space["metadata"]["name"], space["metadata"]["labels"][labels.ATTENDEE]
-            number = NUMBERED.fullmatch(who)
-            if not number or int(number[1]) <= args["count"] or name != f"{args['prefix']}{who}":
-                continue
-            path = f"/api/v1/namespaces/{name}/serviceaccounts/{args['service_account']}"
-            if self.api.get(path) is None:
-                continue
-            if not self.check:
-                self.api.delete(path)
-                _file(folder, {"name": who}).unlink(missing_ok=True)
-            lines.append(
-                f"{who} has no place any more (attendees_count is {args['count']}): the token {'would end' if self.check else 'has ended'}; "
-                f"namespace {name} stays with what is in it, until attendees_state=absent with attendees_names={who}"
-            )
-        return lines
-
     def _tokens(self, args: Json, folder: Path) -> Iterator[tuple[Json, str]]:
         """Yield each attendee, in their order, with the token that serves: empty where check mode asks for none."""
         account, seconds = args["service_account"], int(args["hours"] * 3600)
 
-        def one(attendee: Json) -> str:
+        def token_for(attendee: Json) -> str:
             path = f"/api/v1/namespaces/{attendee['namespace']}/serviceaccounts/{account}"
-            found = self.api.get(path)
+            service_account = self.api.get(path)
             token = token_in(_file(folder, attendee))
-            if found is not None and still_serves(token, found["metadata"]["uid"], datetime.now(UTC)):
+            if service_account is not None and still_serves(
+                token, service_account["metadata"]["uid"], datetime.now(UTC)
+            ):
                 return token
             return "" if self.check else self._token(path, seconds)
 
         with ThreadPoolExecutor(MAX_PARALLEL) as several:
-            yield from zip(args["attendees"], several.map(one, args["attendees"]), strict=True)
+            yield from zip(args["attendees"], several.map(token_for, args["attendees"]), strict=True)
 
     def _token(self, path: str, seconds: int) -> str:
         wanted = {

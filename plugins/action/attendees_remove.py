@@ -39,9 +39,9 @@ class ActionModule(ClusterAction):
     def _cluster(self, names: list[str], timeout: float) -> list[tuple[str, str]]:
         """Delete and wait; return (line, attendee) for each object."""
         spaces = self._list("v1", "Namespace", names)
-        beside = [one for kind in BESIDE for one in self._list(*kind, names)]
-        left = {_name(one) for one in self._list("v1", "Namespace", [])} - {_name(space) for space in spaces}
-        shared = [] if left else [one for kind in SHARED for one in self._list(*kind, [])]
+        beside = [item for kind in BESIDE for item in self._list(*kind, names)]
+        left = {_name(space) for space in self._list("v1", "Namespace", [])} - {_name(space) for space in spaces}
+        shared = [] if left else [item for kind in SHARED for item in self._list(*kind, [])]
         # volumes after the claims that use them, and those are in the namespaces
         rounds = [spaces, [*beside, *shared]]
         if not self.check:
@@ -55,10 +55,10 @@ class ActionModule(ClusterAction):
         path = self.api.path(api_version, kind)
         if path is None:  # a cluster without Kueue
             return []
-        found = self.api.items(
+        items = self.api.items(
             path, f"{labels.OWNER}={OWNER}" + ("" if kind == "ClusterRole" else f",{labels.ATTENDEE}")
         )
-        return [one | {"apiVersion": api_version, "kind": kind} for one in found if not names or _name(one) in names]
+        return [item | {"apiVersion": api_version, "kind": kind} for item in items if not names or _name(item) in names]
 
     def _files(self, folder: Path, names: set[str]) -> list[str]:
         """Remove the kubeconfigs of these attendees, and the folder when nothing else is in it."""

@@ -35,23 +35,23 @@ class ActionModule(DocumentedAction):
             context.get("plan") or {},
         )
         try:
-            found = run_all(cluster_state, args["stage"])
+            findings = run_all(cluster_state, args["stage"])
         except (ApiError, Unreachable) as error:
             raise AnsibleActionFail(f"the cluster could not be checked: {error}") from error
         return {
             "changed": False,
-            "rows": [{"name": title, **asdict(finding)} for title, finding in found],
-            "errors": [f"{title}: {finding.sentence}" for title, finding in found if finding.state == "error"],
-            "table": table(found),
-            "junit": junit(found),
+            "rows": [{"name": title, **asdict(finding)} for title, finding in findings],
+            "errors": [f"{title}: {finding.sentence}" for title, finding in findings if finding.state == "error"],
+            "table": table(findings),
+            "junit": junit(findings),
         }
 
 
-def table(found: list[tuple[str, Finding]]) -> str:
+def table(findings: list[tuple[str, Finding]]) -> str:
     """Return the findings as lines of text: a few lines for a problem, one for what is right."""
-    width = max(len(title) for title, _finding in found)
+    width = max(len(title) for title, _finding in findings)
     lines = []
-    for title, finding in found:
+    for title, finding in findings:
         head = f"    {finding.state:<8} {title:<{width}}  "
         indent = " " * len(head)
         parts = [finding.what, finding.why and f"why: {finding.why}", finding.fix and f"fix: {finding.fix}"]
@@ -60,17 +60,17 @@ def table(found: list[tuple[str, Finding]]) -> str:
     return "\n".join(lines)
 
 
-def junit(found: list[tuple[str, Finding]]) -> str:
+def junit(findings: list[tuple[str, Finding]]) -> str:
     """Return the XML: an error is a failure, a warning passes with its sentence, what was not checked is skipped."""
-    count = [finding.state for _title, finding in found].count
+    count = [finding.state for _title, finding in findings].count
     totals = {
-        "tests": str(len(found)),
+        "tests": str(len(findings)),
         "failures": str(count("error")),
         "skipped": str(count("skipped")),
         "errors": "0",
     }
     suite = ElementTree.Element("testsuite", {"name": "trainlab verify", **totals})
-    for title, finding in found:
+    for title, finding in findings:
         case = ElementTree.SubElement(suite, "testcase", {"classname": "verify", "name": title})
         if finding.state == "error":
             ElementTree.SubElement(case, "failure", {"message": finding.what}).text = finding.sentence

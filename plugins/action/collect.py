@@ -60,20 +60,20 @@ class ActionModule(ClusterAction):
     def _cluster(self) -> str:
         """Return the beginning of the cluster's id, so that bundles of two clusters have two names."""
         try:
-            found = self.api.get("/api/v1/namespaces/kube-system") or {"metadata": {}}
+            namespace = self.api.get("/api/v1/namespaces/kube-system") or {"metadata": {}}
         except ApiError:  # without the right to see it
             return "unknown"
-        return str(found["metadata"].get("uid", "unknown"))[:8]
+        return str(namespace["metadata"].get("uid", "unknown"))[:8]
 
     def _pass(self, last: bool) -> bool:
         """Look once and record; tell whether anything was new."""
         seen, complete = self._observer.look()
         seconds, stamp = self._lines.seconds, datetime.now(UTC).strftime(STAMP)
-        new = [one for one in seen if self._record.see(seconds, stamp, one)]
-        gone = self._record.gone(seconds, stamp, complete, {one.place for one in seen})
+        new = [item for item in seen if self._record.see(seconds, stamp, item)]
+        gone = self._record.gone(seconds, stamp, complete, {item.place for item in seen})
         self._tell(seconds, stamp)
         events = self._new_events(seconds)
-        changed = {(one.place.namespace, one.place.name) for one in new if one.place.kind == "Pod"}
+        changed = {(item.place.namespace, item.place.name) for item in new if item.place.kind == "Pod"}
         for pod in self._observer.objects.get("Pod", []):
             ours = pod["metadata"].get("namespace") == self._args["namespace"]
             place = (pod["metadata"].get("namespace"), pod["metadata"]["name"])
@@ -85,10 +85,10 @@ class ActionModule(ClusterAction):
         """Keep, and print, what the roles would now say of each thing that they wait for."""
         for title, verdict in self._observer.verdicts().items():
             text = clean_text(verdict.text)
-            told = self._waits.setdefault(title, [])
-            if not told or (told[-1]["state"], told[-1]["text"]) != (verdict.state, text):
-                told.append({"at": round(seconds, 1), "time": stamp, "state": verdict.state, "text": text})
-                if len(told) > 1 or _there(verdict):
+            states = self._waits.setdefault(title, [])
+            if not states or (states[-1]["state"], states[-1]["text"]) != (verdict.state, text):
+                states.append({"at": round(seconds, 1), "time": stamp, "state": verdict.state, "text": text})
+                if len(states) > 1 or _there(verdict):
                     self._lines.say(f"{title}: {text}")
 
     def _new_events(self, seconds: float) -> bool:
@@ -97,7 +97,7 @@ class ActionModule(ClusterAction):
         for event in self._observer.events():
             count = event.get("count") or (event.get("series") or {}).get("count") or 1
             thing = event.get("involvedObject") or {}
-            told = {
+            record = {
                 "at": round(seconds, 1),
                 "time": event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp"),
                 "namespace": event["metadata"].get("namespace"),
@@ -105,16 +105,16 @@ class ActionModule(ClusterAction):
                 "count": count,
                 **{key: event.get(key) for key in ("type", "reason", "message")},
             }
-            self._events.setdefault(f"{event['metadata']['uid']} {count}", json.dumps(clean(told)))
+            self._events.setdefault(f"{event['metadata']['uid']} {count}", json.dumps(clean(record)))
         return len(self._events) > before
 
     def _keep_logs(self, pod: Json) -> None:
         """Read the last lines of each container, and those of its last failure."""
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-        for one in containers(pod):
-            file = f"logs/{namespace}/{name}.{one['name']}"
-            for previous in (False, True) if one.get("restartCount") else (False,):
-                text = self._observer.log(namespace, name, one["name"], self._args["log_lines"], previous)
+        for container in containers(pod):
+            file = f"logs/{namespace}/{name}.{container['name']}"
+            for previous in (False, True) if container.get("restartCount") else (False,):
+                text = self._observer.log(namespace, name, container["name"], self._args["log_lines"], previous)
                 if text:
                     self._logs[f"{file}{'.previous' if previous else ''}.log"] = clean_text(text)
 
@@ -123,29 +123,30 @@ class ActionModule(ClusterAction):
 
     def _write(self, archive: Path) -> None:
         files = {
-            f"statuses/{self._observer.file(key)}.yaml": _yaml(one)
-            for key, one in self._record.files(self._name).items()
+            f"statuses/{self._observer.file(key)}.yaml": _yaml(history)
+            for key, history in self._record.files(self._name).items()
         }
         files |= self._logs
         files[CHANGES] = "".join(f"{line}\n" for line in self._record.lines)
         files["events.jsonl"] = "".join(f"{line}\n" for line in self._events.values())
         files["versions.yaml"] = _yaml(clean(self._versions()))
-        files["waits.yaml"] = _yaml({title: _timed(told) for title, told in self._waits.items()})
+        files["waits.yaml"] = _yaml({title: _timed(states) for title, states in self._waits.items()})
         files["unread.yaml"] = _yaml(self._unread())
         write_bundle(archive, files)
 
     def _versions(self) -> Json:
         subscriptions = {}
-        for name, one in self._observer.table.items():
-            found = self._observer.subscription(one)
-            spec, status = found.get("spec") or {}, found.get("status") or {}
-            if found:
+        for name, entry in self._observer.table.items():
+            subscription = self._observer.subscription(entry)
+            spec, status = subscription.get("spec") or {}, subscription.get("status") or {}
+            if subscription:
                 asked = {key: spec.get(key) for key in ("channel", "source", "startingCSV", "installPlanApproval")}
                 subscriptions[name] = asked | {"installedCSV": status.get("installedCSV")}
         return {
             "kubernetes": self._kubernetes,
             "openshift": [
-                one.get("status", {}).get("desired") for one in self._observer.objects.get("ClusterVersion", [])
+                cluster_version.get("status", {}).get("desired")
+                for cluster_version in self._observer.objects.get("ClusterVersion", [])
             ],
             "operators": subscriptions,
             "images": images(self._observer.objects.get("Pod", [])),
@@ -157,14 +158,14 @@ def _there(verdict: Verdict) -> bool:
     return verdict.state == READY or MISSING not in verdict.text
 
 
-def _timed(told: list[Json]) -> Json:
+def _timed(states: list[Json]) -> Json:
     """Return the states with the seconds until it was ready, from its first state that is not that it does not exist.
 
     None while it is not ready.
     """
-    ready = next((one["at"] for one in told if one["state"] == READY), None)
-    began = next((one["at"] for one in told if one["state"] == READY or MISSING not in one["text"]), None)
-    return {"ready_after": None if ready is None else round(ready - began, 1), "states": told}
+    ready = next((entry["at"] for entry in states if entry["state"] == READY), None)
+    began = next((entry["at"] for entry in states if entry["state"] == READY or MISSING not in entry["text"]), None)
+    return {"ready_after": None if ready is None else round(ready - began, 1), "states": states}
 
 
 def _yaml(thing: Any) -> str:

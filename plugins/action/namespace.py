@@ -32,13 +32,13 @@ class ActionModule(ClusterAction):
     def run_on_cluster(self, args: Json) -> Json:
         """Return changed, ours, how (found, absent, namespace, project), may_not (of `makes`), notes, left and others."""
         self._name: str = args["name"]
-        found = self._look()
+        namespace = self._look()
         if args["state"] == "absent":
-            return self._absent(found, args["timeout"], args["release"])
+            return self._absent(namespace, args["timeout"], args["release"])
         notes: list[str] = []
-        if found is not None:
-            ours = owned(found)
-            changed, how = self._labels(found, args["labels"], notes), "found"
+        if namespace is not None:
+            ours = owned(namespace)
+            changed, how = self._labels(namespace, args["labels"], notes), "found"
         elif self.api.may("create", "namespaces"):
             self.api.put(self._document(args["labels"] | MARK), None, self.check)
             changed, how, ours = True, "namespace", True
@@ -68,22 +68,22 @@ class ActionModule(ClusterAction):
     def _document(self, labels: Json) -> Json:
         return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._name, "labels": labels}}
 
-    def _labels(self, found: Json, labels: Json, notes: list[str]) -> bool:
+    def _labels(self, namespace: Json, labels: Json, notes: list[str]) -> bool:
         """Set the labels that a namespace of ours lacks; without the right, leave them to an administrator and say so."""
-        there = found["metadata"].get("labels") or {}
+        there = namespace["metadata"].get("labels") or {}
         missing = [f"{key}={value}" for key, value in labels.items() if there.get(key) != value]
         if not missing:
             return False
         command = f"oc label namespace {self._name} {' '.join(missing)}"
-        if not owned(found):
+        if not owned(namespace):
             notes.append(
                 f"namespace {self._name} was made by somebody else and is not labeled; ask them to run: {command}"
             )
             return False
         # a namespace from a ProjectRequest is recognized by its description: its user may not label it
-        mark = {} if requested(found) else MARK
+        mark = {} if requested(namespace) else MARK
         try:
-            return self.api.put(self._document(labels | mark), found, self.check) != "unchanged"
+            return self.api.put(self._document(labels | mark), namespace, self.check) != "unchanged"
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
@@ -125,25 +125,25 @@ class ActionModule(ClusterAction):
             verb = "escalate"
         return self.api.may(verb, name, group, self._name)
 
-    def _absent(self, found: Json | None, timeout: float, release: str) -> Json:
-        losses = left_in(self.api, self._name) if found is not None else None
+    def _absent(self, namespace: Json | None, timeout: float, release: str) -> Json:
+        losses = left_in(self.api, self._name) if namespace is not None else None
         left = losses.sentence(self.api.oc, self._name) if losses else ""
         nothing: Json = {
             "changed": False,
             "ours": False,
-            "how": "found" if found else "absent",
+            "how": "found" if namespace else "absent",
             "may_not": [],
             "notes": [],
             "left": left,
             "others": any(
-                _needs(thing, release, found is not None and owned(found))
+                _needs(thing, release, namespace is not None and owned(namespace))
                 for thing in (losses.things() if losses else [])
             ),
         }
-        if found is None or not owned(found) or left:
-            return nothing | {"ours": found is not None and owned(found)}
-        typed = found | {"apiVersion": "v1", "kind": "Namespace"}
-        if requested(found):  # its user may delete the Project, but not the Namespace below it
+        if namespace is None or not owned(namespace) or left:
+            return nothing | {"ours": namespace is not None and owned(namespace)}
+        typed = namespace | {"apiVersion": "v1", "kind": "Namespace"}
+        if requested(namespace):  # its user may delete the Project, but not the Namespace below it
             typed = typed | {"apiVersion": PROJECT_API, "kind": "Project"}
         if not self.check:
             remove(self.api, [typed], timeout, POLL_SECONDS, StatusLines())

@@ -67,7 +67,7 @@ class ActionModule(ClusterAction):
         """As run_on_cluster."""
         if args["foreign"] == "report":
             self._initial = args["initial"]
-            return self._one_by_one(args["documents"], args["fields_only"])
+            return self._apply_in_order(args["documents"], args["fields_only"])
         refuse_other_types(args["documents"])
         documents = kueue.as_served(self.api, [_marked(each, self._owner) for each in args["documents"]])
         prune = kueue.as_served(self.api, args["prune"])
@@ -98,10 +98,10 @@ class ActionModule(ClusterAction):
             f"see `{self.api.kubectl} -n {space} get pods -l app.kubernetes.io/name={name} -o wide`; raise image_prepull_timeout, "
             "or run the playbook again: the nodes keep pulling",
         ):
-            found = retries.ask(lambda: self.api.get(f"/apis/apps/v1/namespaces/{space}/daemonsets/{name}"))
-            if found is None:
+            daemonset = retries.ask(lambda: self.api.get(f"/apis/apps/v1/namespaces/{space}/daemonsets/{name}"))
+            if daemonset is None:
                 continue
-            wanted, ready = pulled(found)
+            wanted, ready = pulled(daemonset)
             if ready is not None:
                 lines.changed("images", f"on {ready} of {wanted} nodes")
                 if ready == wanted:
@@ -113,7 +113,7 @@ class ActionModule(ClusterAction):
             lines.alive(f"still pulling: {ready or 0} of {wanted} nodes")
         raise AssertionError("polls() ends with an error")
 
-    def _one_by_one(self, documents: list[Json], fields_only: bool) -> Json:
+    def _apply_in_order(self, documents: list[Json], fields_only: bool) -> Json:
         lines: list[str] = []
         drift: list[str] = []
         for document in documents:
@@ -138,8 +138,8 @@ class ActionModule(ClusterAction):
                 return "would change" if self.check else "unchanged"
             return self.api.put(document, before, self.check)
         if before is not None and not self._owned(before):
-            whole = merged(self._initial.get(document["kind"], {}), document)
-            self._report("is not ours", whole, before, drift)
+            wanted = merged(self._initial.get(document["kind"], {}), document)
+            self._report("is not ours", wanted, before, drift)
             return "found"
         if self._initial:
             return self._administrators(_labeled(document, self._owner), before, drift)
@@ -227,17 +227,17 @@ class ActionModule(ClusterAction):
     def _unnamed(self, documents: list[Json], there: dict[tuple[str, str, str], Json]) -> list[Json]:
         """Return the owner's objects that no document names, without a namespace those of the attendees in the documents."""
         wanted = {_key(each) for each in documents}
-        left = [one for key, one in there.items() if key not in wanted]
+        left = [item for key, item in there.items() if key not in wanted]
         if self._namespace:
             return left
         asked = _attendees(documents)
         known = _attendees(there.values()) | asked
-        return [one for one in left if one["kind"] != "Namespace" and _space(one, known) in asked]
+        return [item for item in left if item["kind"] != "Namespace" and _space(item, known) in asked]
 
     def _remove(self, left: list[Json]) -> list[str]:
         if not self.check:
             remove(self.api, left, REMOVE_SECONDS, POLL_SECONDS, StatusLines())
-        return [f"{'would delete' if self.check else 'deleted'}: {title(one)}" for one in left]
+        return [f"{'would delete' if self.check else 'deleted'}: {title(item)}" for item in left]
 
     def _all(self, documents: list[Json], there: dict[tuple[str, str, str], Json]) -> list[str]:
         spaces = [each for each in documents if each["kind"] == "Namespace" and _key(each) not in there]
@@ -248,7 +248,7 @@ class ActionModule(ClusterAction):
             before = there.get(_key(document))
             if before is not None and _as_wanted(document, before):
                 continue
-            done = self._one(document, before, absent)
+            done = self._put(document, before, absent)
             if done:
                 lines.append(f"{done}: {title(document)}")
         return lines
@@ -264,7 +264,7 @@ class ActionModule(ClusterAction):
                 "there; nothing was applied"
             )
 
-    def _one(self, document: Json, before: Json | None, absent: set[str]) -> str:
+    def _put(self, document: Json, before: Json | None, absent: set[str]) -> str:
         metadata = document["metadata"]
         if self.check and metadata.get("namespace") in absent:
             return "would create"
@@ -338,12 +338,12 @@ def _attendees(things: Iterable[Json]) -> dict[str, str]:
     return {space["name"]: name for space in spaces if (name := (space.get("labels") or {}).get(labels.ATTENDEE))}
 
 
-def _space(one: Json, known: dict[str, str]) -> str:
+def _space(item: Json, known: dict[str, str]) -> str:
     """Return the attendee's namespace that an object is in or, outside of them, whose name its own ends with; empty without one.
 
     The label alone does not tell: two attendees have the same name where the prefixes of their namespaces differ.
     """
-    metadata = one["metadata"]
+    metadata = item["metadata"]
     who = (metadata.get("labels") or {}).get(labels.ATTENDEE)
     if not who:
         return metadata["namespace"] if metadata.get("namespace") in known else ""
@@ -354,34 +354,34 @@ def _space(one: Json, known: dict[str, str]) -> str:
     )
 
 
-def _as_wanted(wanted: Any, found: Any, top: bool = True) -> bool:
+def _as_wanted(wanted: Any, actual: Any, top: bool = True) -> bool:
     """Tell whether each field of the document has its value; the server adds fields of its own."""
     if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(
-            _as_wanted(value, found.get(key), top=False)
+        return isinstance(actual, dict) and all(
+            _as_wanted(value, actual.get(key), top=False)
             for key, value in wanted.items()
             if not (top and key in ("apiVersion", "kind"))  # the API server's lists omit them
         )
     if isinstance(wanted, list):
         return (
-            isinstance(found, list)
-            and len(wanted) == len(found)
-            and all(_as_wanted(*pair, top=False) for pair in zip(wanted, found, strict=True))
+            isinstance(actual, list)
+            and len(wanted) == len(actual)
+            and all(_as_wanted(*pair, top=False) for pair in zip(wanted, actual, strict=True))
         )
-    return bool(wanted == found)
+    return bool(wanted == actual)
 
 
-def differences(wanted: Any, found: Any, where: str = "") -> list[str]:
+def differences(wanted: Any, actual: Any, where: str = "") -> list[str]:
     """Name each wanted field below `spec` or `data` that has another value in the cluster."""
     if not where:
         return [
-            text for key in ("spec", "data") if key in wanted for text in differences(wanted[key], found.get(key), key)
+            text for key in ("spec", "data") if key in wanted for text in differences(wanted[key], actual.get(key), key)
         ]
     if where.endswith(".yaml") and isinstance(
-        found, str
+        actual, str
     ):  # a file in a ConfigMap: other people's may contain more than ours
         with contextlib.suppress(yaml.YAMLError):
-            wanted, found = yaml.safe_load(wanted), yaml.safe_load(found)
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        return [text for key, value in wanted.items() for text in differences(value, found.get(key), f"{where}.{key}")]
-    return [] if wanted == found else [f"{where} is {found!r}, wanted {wanted!r}"]
+            wanted, actual = yaml.safe_load(wanted), yaml.safe_load(actual)
+    if isinstance(wanted, dict) and isinstance(actual, dict):
+        return [text for key, value in wanted.items() for text in differences(value, actual.get(key), f"{where}.{key}")]
+    return [] if wanted == actual else [f"{where} is {actual!r}, wanted {wanted!r}"]

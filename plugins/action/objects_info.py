@@ -16,10 +16,11 @@ class ActionModule(ClusterAction):
         api_version, kind = args["api_version"], args["kind"]
         path = self.api.path(api_version, kind, args["namespace"], args["name"])
         if path is None:
-            found = []
+            resources = []
         elif args["name"]:
-            found = [one for one in [self.api.get(path)] if one is not None]
+            resources = [resource for resource in [self.api.get(path)] if resource is not None]
         else:
-            found = self.api.items(path, args["selector"])
+            resources = self.api.items(path, args["selector"])
         typed = {"apiVersion": api_version, "kind": kind}
-        return {"changed": False, "resources": [one | typed for one in found]}
+        listed = [resource | typed for resource in resources]
+        return {"changed": False, "api_found": path is not None, "resources": listed}

@@ -17,7 +17,7 @@ class ActionModule(ClusterAction):
 
     def run_on_cluster(self, args: Json) -> Json:
         """Return changed and removed, a line for each; AnsibleActionFail names what blocks one that is still there."""
-        found = []
+        existing = []
         for document in args["documents"]:
             metadata = document["metadata"]
             place = document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", "")
@@ -28,14 +28,14 @@ class ActionModule(ClusterAction):
                     raise
                 continue  # a user who may not read it has not made it
             if thing is not None:
-                found.append(thing | {"apiVersion": place[0], "kind": place[1]})
+                existing.append(thing | {"apiVersion": place[0], "kind": place[1]})
         if not self.check and args["wait"]:
-            remove(self.api, found, args["timeout"], POLL_SECONDS, StatusLines())
+            remove(self.api, existing, args["timeout"], POLL_SECONDS, StatusLines())
         elif not self.check:
-            for thing in found:
+            for thing in existing:
                 metadata = thing["metadata"]
                 path = self.api.path(
                     thing["apiVersion"], thing["kind"], metadata.get("namespace", ""), metadata["name"]
                 )
                 self.api.delete(str(path), metadata["uid"])
-        return {"changed": bool(found), "removed": [title(thing) for thing in found]}
+        return {"changed": bool(existing), "removed": [title(thing) for thing in existing]}

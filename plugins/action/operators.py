@@ -47,35 +47,44 @@ class ActionModule(ClusterAction):
             for name, documents in mine.items():
                 self._apply(documents, there[name])
             if not self.check:
-                self._wait([one for documents in mine.values() for one in documents if one["kind"] == "Deployment"])
+                self._wait(
+                    [
+                        document
+                        for documents in mine.values()
+                        for document in documents
+                        if document["kind"] == "Deployment"
+                    ]
+                )
         return {"changed": bool(self._done), "objects": self._done, "kept": self._kept}
 
     def _documents(self, name: str) -> list[Json]:
         """Read an operator's manifests, in the order in which they are applied: webhooks last, as they hold up what comes after."""
         text = (Path(self._args["folder"]) / f"{name}.yaml").read_text(encoding="utf-8")
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        documents: list[Json] = [one for one in yaml.load_all(text, loader) if one]
-        for one in documents:
-            metadata = one["metadata"]
+        documents: list[Json] = [document for document in yaml.load_all(text, loader) if document]
+        for document in documents:
+            metadata = document["metadata"]
             metadata["labels"] = (metadata.get("labels") or {}) | {labels.OWNER: OWNER}
-            if one["kind"] == "Deployment" and self._args["images"].get(name):
-                (container,) = one["spec"]["template"]["spec"]["containers"]
+            if document["kind"] == "Deployment" and self._args["images"].get(name):
+                (container,) = document["spec"]["template"]["spec"]["containers"]
                 container["image"] = self._args["images"][name]
         return sorted(documents, key=_place)
 
     def _there(self, documents: list[Json]) -> dict[str, Json]:
         """Return what exists, by title."""
-        found = {title(one): self._look(one) for one in documents}
-        return {name: one for name, one in found.items() if one is not None}
+        existing = {title(document): self._look(document) for document in documents}
+        return {name: item for name, item in existing.items() if item is not None}
 
-    def _look(self, one: Json) -> Json | None:
-        metadata = one["metadata"]
-        found = self.api.look(one["apiVersion"], one["kind"], metadata["name"], metadata.get("namespace", ""))
-        return found and found | {"apiVersion": one["apiVersion"], "kind": one["kind"]}
+    def _look(self, document: Json) -> Json | None:
+        metadata = document["metadata"]
+        existing = self.api.look(
+            document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", "")
+        )
+        return existing and existing | {"apiVersion": document["apiVersion"], "kind": document["kind"]}
 
     def _foreign(self, name: str, there: dict[str, Json]) -> bool:
         """Tell, and say, that an operator is somebody else's."""
-        others = [key for key, one in there.items() if one["kind"] != NAMESPACE and not _ours(one)]
+        others = [key for key, item in there.items() if item["kind"] != NAMESPACE and not _ours(item)]
         if others:
             shown = ", ".join(others[:SHOWN]) + (", ..." if len(others) > SHOWN else "")
             self._kept.append(f"{name} is there and not ours, and stays as it is: {shown}")
@@ -83,22 +92,22 @@ class ActionModule(ClusterAction):
 
     def _apply(self, documents: list[Json], there: dict[str, Json]) -> None:
         self._certify(documents, there)
-        for one in documents:
-            before = there.get(title(one))
+        for document in documents:
+            before = there.get(title(document))
             if before is not None and not _ours(before):  # a namespace
                 continue
-            if self.check and self.api.resource(one["apiVersion"], one["kind"]) is None:
+            if self.check and self.api.resource(document["apiVersion"], document["kind"]) is None:
                 continue
-            done = self.api.put(one, before, self.check)
+            done = self.api.put(document, before, self.check)
             if done != "unchanged":
-                self._done.append(f"{done}: {title(one)}")
+                self._done.append(f"{done}: {title(document)}")
 
     def _certify(self, documents: list[Json], there: dict[str, Json]) -> None:
         """Put the authority of a certificate into the webhooks that ask for one, and a Secret with it before them, unless it is there."""
         configs = [
             hook["clientConfig"]
-            for one in documents
-            for hook in one.get("webhooks") or []
+            for document in documents
+            for hook in document.get("webhooks") or []
             if hook["clientConfig"].get("caBundle") == PLACEHOLDER
         ]
         if not configs:
@@ -106,9 +115,9 @@ class ActionModule(ClusterAction):
         service = configs[0]["service"]
         (name,) = {
             volume["secret"]["secretName"]
-            for one in documents
-            if one["kind"] == "Deployment"
-            for volume in one["spec"]["template"]["spec"].get("volumes") or []
+            for document in documents
+            if document["kind"] == "Deployment"
+            for volume in document["spec"]["template"]["spec"].get("volumes") or []
             if "secret" in volume
         }
         secret: Json = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
@@ -117,23 +126,25 @@ class ActionModule(ClusterAction):
         secret["data"] = before["data"] if before else made(f"{service['name']}.{service['namespace']}.svc")
         for config in configs:
             config["caBundle"] = secret["data"]["ca.crt"]
-        documents.insert(next(at for at, one in enumerate(documents) if one["kind"] == "Deployment"), secret)
+        documents.insert(next(at for at, document in enumerate(documents) if document["kind"] == "Deployment"), secret)
         if before:
             there[title(secret)] = before
 
     def _wait(self, deployments: list[Json]) -> None:
-        retries, pending = ApiRetries(self._lines), {title(one): one for one in deployments}
+        retries, pending = ApiRetries(self._lines), {title(deployment): deployment for deployment in deployments}
         end = time.monotonic() + self._args["timeout"]
         while pending:
-            for name, one in list(pending.items()):
-                metadata = one["metadata"]
-                found = retries.ask(lambda one=one: self._look(one))  # type: ignore[misc]
-                if found and _available(found):
+            for name, deployment in list(pending.items()):
+                metadata = deployment["metadata"]
+                existing = retries.ask(lambda deployment=deployment: self._look(deployment))  # type: ignore[misc]
+                if existing and _available(existing):
                     self._lines.say(f"{name}: available")
                     del pending[name]
                     continue
                 space = metadata["namespace"]
-                selector = ",".join(f"{key}={value}" for key, value in one["spec"]["selector"]["matchLabels"].items())
+                selector = ",".join(
+                    f"{key}={value}" for key, value in deployment["spec"]["selector"]["matchLabels"].items()
+                )
                 pods = retries.ask(lambda: self.api.items(f"/api/v1/namespaces/{space}/pods", selector))  # noqa: B023
                 if trouble := watch_pods(self.api, space, pods or [], self._lines, UNSCHEDULABLE_SECONDS):
                     raise AnsibleActionFail(f"{name} cannot become available: {trouble}")
@@ -150,47 +161,47 @@ class ActionModule(ClusterAction):
         """Remove all that is ours, the last one first."""
         things: list[Json] = []
         for name, documents in reversed(operators.items()):
-            found = self._there(documents)
-            if not self._foreign(name, found):
-                things += [one for one in reversed(found.values()) if _ours(one)]
+            existing = self._there(documents)
+            if not self._foreign(name, existing):
+                things += [item for item in reversed(existing.values()) if _ours(item)]
         self._refuse(things)
         stages = (
-            [one for one in things if one["kind"].endswith(WEBHOOKS)],
+            [item for item in things if item["kind"].endswith(WEBHOOKS)],
             [
-                one for one in things if one["kind"] == DEFINITION
+                item for item in things if item["kind"] == DEFINITION
             ],  # while the operators are there, which remove finalizers
             [
-                one
-                for one in things
-                if not one["kind"].endswith(WEBHOOKS) and one["kind"] not in (DEFINITION, NAMESPACE)
+                item
+                for item in things
+                if not item["kind"].endswith(WEBHOOKS) and item["kind"] not in (DEFINITION, NAMESPACE)
             ],
             self._secrets(things),
-            [one for one in things if one["kind"] == NAMESPACE],
+            [item for item in things if item["kind"] == NAMESPACE],
         )
         for stage in stages:
-            self._done += [f"{'would delete' if self.check else 'deleted'}: {title(one)}" for one in stage]
+            self._done += [f"{'would delete' if self.check else 'deleted'}: {title(item)}" for item in stage]
             if not self.check:
                 remove(self.api, stage, self._args["timeout"], self._args["poll"], self._lines)
 
     def _secrets(self, things: list[Json]) -> list[Json]:
         """Return the certificates that were made here."""
-        spaces = {one["metadata"]["namespace"] for one in things if one["kind"] == "Deployment"}
-        known = {title(one) for one in things}
-        found = [
-            one | {"apiVersion": "v1", "kind": "Secret"}
+        spaces = {item["metadata"]["namespace"] for item in things if item["kind"] == "Deployment"}
+        known = {title(item) for item in things}
+        secrets = [
+            secret | {"apiVersion": "v1", "kind": "Secret"}
             for space in sorted(spaces)
-            for one in self.api.items(f"/api/v1/namespaces/{space}/secrets", f"{labels.OWNER}={OWNER}")
+            for secret in self.api.items(f"/api/v1/namespaces/{space}/secrets", f"{labels.OWNER}={OWNER}")
         ]
-        return [one for one in found if title(one) not in known]
+        return [secret for secret in secrets if title(secret) not in known]
 
     def _refuse(self, things: list[Json]) -> None:
         """AnsibleActionFail while people use what would go, unless they agreed to lose it."""
         used: list[str] = []
-        for crd in (one for one in things if one["kind"] == DEFINITION):
+        for crd in (item for item in things if item["kind"] == DEFINITION):
             spec = crd["spec"]
-            version = next(one["name"] for one in spec["versions"] if one["served"])
+            version = next(each["name"] for each in spec["versions"] if each["served"])
             used += self._others(f"{spec['group']}/{version}", spec["names"]["kind"])
-        for space in (one["metadata"]["name"] for one in things if one["kind"] == NAMESPACE):
+        for space in (item["metadata"]["name"] for item in things if item["kind"] == NAMESPACE):
             used += [name for kind in SETTINGS for name in self._others(*kind, space)]
         if not used:
             return
@@ -206,24 +217,24 @@ class ActionModule(ClusterAction):
 
     def _others(self, api_version: str, kind: str, namespace: str = "") -> list[str]:
         path = self.api.path(api_version, kind, namespace)
-        found = self.api.items(path) if path else []
-        return [title(one | {"kind": kind}) for one in found if not _ours(one)]
+        items = self.api.items(path) if path else []
+        return [title(item | {"kind": kind}) for item in items if not _ours(item)]
 
 
-def _ours(one: Json) -> bool:
-    return bool((one["metadata"].get("labels") or {}).get(labels.OWNER) == OWNER)
+def _ours(item: Json) -> bool:
+    return bool((item["metadata"].get("labels") or {}).get(labels.OWNER) == OWNER)
 
 
-def _place(one: Json) -> int:
-    kind = one["kind"]
+def _place(document: Json) -> int:
+    kind = document["kind"]
     return {NAMESPACE: 0, DEFINITION: 1, "Deployment": 3}.get(kind, 4 if kind.endswith(WEBHOOKS) else 2)
 
 
-def _available(found: Json) -> bool:
-    status: dict[str, Any] = found.get("status") or {}
-    latest = status.get("observedGeneration") == found["metadata"]["generation"]
+def _available(deployment: Json) -> bool:
+    status: dict[str, Any] = deployment.get("status") or {}
+    latest = status.get("observedGeneration") == deployment["metadata"]["generation"]
     return bool(
         latest
-        and condition(found, "Available").get("status") == "True"
-        and status.get("updatedReplicas") == found["spec"].get("replicas", 1)
+        and condition(deployment, "Available").get("status") == "True"
+        and status.get("updatedReplicas") == deployment["spec"].get("replicas", 1)
     )

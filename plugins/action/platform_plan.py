@@ -63,7 +63,7 @@ class ActionModule(ClusterAction):
         errors += _missing_driver(api, wanted.storage)
         if wanted.storage.get("kind") == EFS:
             errors += without_role(wanted, plan, api.look("config.openshift.io/v1", "Authentication", "cluster"))
-        if any(one["state"] == "new" for one in plan):
+        if any(operator["state"] == "new" for operator in plan):
             errors += _missing_rights(api)
         _refuse(errors)
         return {
@@ -71,9 +71,9 @@ class ActionModule(ClusterAction):
             "operators": plan,
             "documents": documents(wanted, plan),
             "resources": {
-                one["name"]: _instance(api, one["name"], resources[one["name"]])
-                for one in plan
-                if one["name"] in resources
+                operator["name"]: _instance(api, operator["name"], resources[operator["name"]])
+                for operator in plan
+                if operator["name"] in resources
             },
             "release": releases().get(wanted.release, {}),
             "drift": drift,
@@ -145,13 +145,13 @@ def _record(api: PlatformApi, entry: Json, seen: Seen) -> str:
 def _instance(api: PlatformApi, name: str, entry: Json) -> Json:
     """Return the table's entry, with the name of the existing instance: of these kinds a second one is ignored."""
     path = "" if entry.get("by_name") else api.path(entry["apiVersion"], entry["kind"])
-    found = api.items(path) if path else []
-    if not found:
+    existing = api.items(path) if path else []
+    if not existing:
         return entry | {"operator": name}
     return (
         entry
         | {"operator": name}
-        | {key: value for key, value in found[0]["metadata"].items() if key in ("name", "namespace")}
+        | {key: value for key, value in existing[0]["metadata"].items() if key in ("name", "namespace")}
     )
 
 
@@ -164,4 +164,4 @@ def _manifest(api: PlatformApi, package: str, source: str) -> Json | None:
     if result is None or result["status"].get("catalogSource") == source:
         return result
     same = api.items(path, selector=f"catalog={source}")
-    return next((one for one in same if one["metadata"]["name"] == package), None)
+    return next((manifest for manifest in same if manifest["metadata"]["name"] == package), None)

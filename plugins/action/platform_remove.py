@@ -38,15 +38,15 @@ class ActionModule(ClusterAction):
         return {"changed": bool(self._removed), "removed": self._removed, "kept": self._kept}
 
     def _everything(self, table: dict[str, Json], resources: dict[str, Json], remove_data: bool) -> None:
-        found = {one["spec"]["name"]: one for one in self._list(OLM, "Subscription")}  # none without OLM
+        subscriptions = {item["spec"]["name"]: item for item in self._list(OLM, "Subscription")}  # none without OLM
         entries = []
         for entry in reversed(list(table.values())):
-            subscription = found.get(entry["package"])
+            subscription = subscriptions.get(entry["package"])
             space = self.api.look("v1", "Namespace", entry["namespace"])
             if subscription is not None and not ours(subscription):
                 self._kept.append(f"{entry['title']}: its Subscription is not ours and stays")
                 continue
-            mine = [one for one in (subscription, space) if one is not None and ours(one)]
+            mine = [item for item in (subscription, space) if item is not None and ours(item)]
             if mine:  # a namespace alone is what an interrupted run leaves
                 entries.append((entry, subscription, _record(mine)))
         self._groups = {crd["spec"]["group"] for each in entries for crd in self._crds(*each)}
@@ -61,16 +61,16 @@ class ActionModule(ClusterAction):
         for name in reversed(list(resources)):
             entry = resources[name]
             own = self._list(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}")
-            own = [one for one in own if (one["kind"], one["metadata"]["name"]) not in later]
-            self._delete([one for one in own if not self._edited(one, entries)])
+            own = [instance for instance in own if (instance["kind"], instance["metadata"]["name"]) not in later]
+            self._delete([instance for instance in own if not self._edited(instance, entries)])
         spaces: list[Json] = []
         for entry, subscription, record in entries:
             self._ask([(entry, subscription, record)], remove_data)  # somebody may have made something in the meantime
             self._operator(entry, subscription, record)
             spaces += self._spaces(entry)
         # those of the operators first: a repeated run finds them by ours
-        self._delete([one for one in spaces if not ours(one)])
-        self._delete([one for one in spaces if ours(one)])
+        self._delete([space for space in spaces if not ours(space)])
+        self._delete([space for space in spaces if ours(space)])
 
     def _ask(self, entries: list[tuple[Json, Json | None, str]], remove_data: bool) -> None:
         """AnsibleActionFail if people would lose something that they did not agree to lose; check mode only reports it."""
@@ -122,28 +122,28 @@ class ActionModule(ClusterAction):
                 losses.add(entry, set(), self._list(kind["apiVersion"], kind["kind"], name))
         if entry.get("provisioner"):
             classes = {
-                one["metadata"]["name"]
-                for one in self._list("storage.k8s.io/v1", "StorageClass")
-                if one["provisioner"].startswith(entry["provisioner"])
+                storage_class["metadata"]["name"]
+                for storage_class in self._list("storage.k8s.io/v1", "StorageClass")
+                if storage_class["provisioner"].startswith(entry["provisioner"])
             }
             claims = self._list("v1", "PersistentVolumeClaim") if classes else []
             stored = [claim for claim in claims if claim["spec"].get("storageClassName") in classes]
-            losses.add(entry, set(), [one for one in stored if one["metadata"]["namespace"] not in spaces])
+            losses.add(entry, set(), [claim for claim in stored if claim["metadata"]["namespace"] not in spaces])
 
     def _crds(self, entry: Json, subscription: Json | None, record: str) -> list[Json]:
         """The operator's CustomResourceDefinitions: those with OLM's label, groups that nobody served before it, and those that it made."""
         namespace = subscription["metadata"]["namespace"] if subscription else entry["namespace"]
         crds = self._list(CRD_API, CRD_KIND, selector=_component(entry["package"], namespace))
         groups = set(entry.get("api_groups", [])) - set(record.split(","))
-        others = [one for one in self._list(CRD_API, CRD_KIND) if one["spec"]["group"] in groups] if groups else []
+        others = [crd for crd in self._list(CRD_API, CRD_KIND) if crd["spec"]["group"] in groups] if groups else []
         return list({crd["metadata"]["name"]: crd for crd in crds + others + self._made(entry, subscription)}.values())
 
     def _made(self, entry: Json, subscription: Json | None) -> list[Json]:
         """CustomResourceDefinitions that the operator made for its components; it labels those that were there before, too."""
         space = self.api.look("v1", "Namespace", entry["namespace"]) if subscription is None else None
         since = str(((subscription or space or {}).get("metadata") or {}).get("creationTimestamp", ""))
-        made = [one for key in entry.get("crd_labels", []) for one in self._list(CRD_API, CRD_KIND, selector=key)]
-        return [one for one in made if since and one["metadata"]["creationTimestamp"] >= since and not by_olm(one)]
+        made = [crd for key in entry.get("crd_labels", []) for crd in self._list(CRD_API, CRD_KIND, selector=key)]
+        return [crd for crd in made if since and crd["metadata"]["creationTimestamp"] >= since and not by_olm(crd)]
 
     def _operator(self, entry: Json, subscription: Json | None, record: str) -> None:
         namespace = subscription["metadata"]["namespace"] if subscription else entry["namespace"]
@@ -158,7 +158,7 @@ class ActionModule(ClusterAction):
             for instance in self._instances(crd)
             if (instance["kind"], instance["metadata"]["name"]) not in made
         ]
-        parts = {one["metadata"]["name"] for one in self._made(entry, subscription)}
+        parts = {crd["metadata"]["name"] for crd in self._made(entry, subscription)}
         operands = {
             crd["spec"]["names"]["kind"]
             for crd in crds
@@ -170,15 +170,15 @@ class ActionModule(ClusterAction):
         self._delete([thing for thing in things if thing["kind"] not in operands])
         installed = ((subscription or {}).get("status") or {}).get("installedCSV")
         versions = [
-            one
-            for one in self._list(OLM, "ClusterServiceVersion", namespace)
-            if component in (one["metadata"].get("labels") or {}) or one["metadata"]["name"] == installed
+            csv
+            for csv in self._list(OLM, "ClusterServiceVersion", namespace)
+            if component in (csv["metadata"].get("labels") or {}) or csv["metadata"]["name"] == installed
         ]
         self._delete([subscription] if subscription else [])  # before its versions, or OLM would bring them back
         self._delete(versions)
         self._leftovers(entry)
         self._delete(crds)
-        self._delete([one for one in self._list(GROUPS, "OperatorGroup", namespace) if ours(one)])
+        self._delete([group for group in self._list(GROUPS, "OperatorGroup", namespace) if ours(group)])
 
     def _leftovers(self, entry: Json) -> None:
         for leftover in entry.get("leftovers", []):
@@ -191,20 +191,20 @@ class ActionModule(ClusterAction):
         made = [self.api.look("v1", "Namespace", name) for name in entry.get("makes_namespaces", [])]
         own = self.api.look("v1", "Namespace", entry["namespace"])
         label = entry.get("namespace_label", "")
-        found = [one for one in made if one] + ([own] if own and ours(own) else [])
-        return [self._typed(one, "v1", "Namespace") for one in found] + (
+        spaces = [space for space in made if space] + ([own] if own and ours(own) else [])
+        return [self._typed(space, "v1", "Namespace") for space in spaces] + (
             self._list("v1", "Namespace", selector=label) if label else []
         )
 
     def _instances(self, crd: Json) -> list[Json]:
         spec = crd["spec"]
-        version = next(one["name"] for one in spec["versions"] if one["served"])
+        version = next(each["name"] for each in spec["versions"] if each["served"])
         return self._list(f"{spec['group']}/{version}", spec["names"]["kind"])
 
     def _list(self, api_version: str, kind: str, namespace: str = "", selector: str = "") -> list[Json]:
         api_version = kueue.version(self.api, api_version)
         path = self.api.path(api_version, kind, namespace)
-        return [self._typed(one, api_version, kind) for one in self.api.items(path, selector)] if path else []
+        return [self._typed(item, api_version, kind) for item in self.api.items(path, selector)] if path else []
 
     @staticmethod
     def _typed(thing: Json, api_version: str, kind: str) -> Json:

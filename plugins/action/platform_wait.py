@@ -67,12 +67,12 @@ class ActionModule(ClusterAction):
         }
 
     def _wait(self, operators: list[Json], resources: list[Json]) -> tuple[dict[str, float], dict[str, str]]:
-        pending = {one["title"]: ("operator", one) for one in operators}
-        pending |= {one["title"]: ("resource", one) for one in resources}
+        pending = {operator["title"]: ("operator", operator) for operator in operators}
+        pending |= {resource["title"]: ("resource", resource) for resource in resources}
         lines, seconds, states = StatusLines(), {}, {}
         while pending:
-            for title, (sort, one) in list(pending.items()):
-                verdict = self._lasting(title, self._operator(one) if sort == "operator" else self._resource(one))
+            for title, (sort, entry) in list(pending.items()):
+                verdict = self._lasting(title, self._operator(entry) if sort == "operator" else self._resource(entry))
                 states[title] = verdict.text
                 lines.changed(title, verdict.text)
                 if verdict.state == READY:
@@ -80,7 +80,7 @@ class ActionModule(ClusterAction):
                     seconds[title] = round(lines.seconds, 1)
                     del pending[title]
                 elif verdict.state == FAILED and not self.check:
-                    raise AnsibleActionFail(f"{title} has failed: {verdict.text}; {_hint(self.api.oc, sort, one)}")
+                    raise AnsibleActionFail(f"{title} has failed: {verdict.text}; {_hint(self.api.oc, sort, entry)}")
             if not pending or self.check:
                 break
             if lines.seconds > self._timeout:
@@ -113,58 +113,68 @@ class ActionModule(ClusterAction):
         text = f"{verdict.text}, for {lasted:.0f} s" if verdict.turns == FAILED else verdict.text
         return Verdict(verdict.turns, text, note=verdict.note)
 
-    def _resource(self, one: Json) -> Verdict:
-        found = self.api.look(one["apiVersion"], one["kind"], one["name"], one.get("namespace") or "")
-        if found is not None and one["kind"] == CRD:
-            self._versions[one["name"]] = [each["name"] for each in found["spec"]["versions"] if each["served"]]
-        ready = one.get("ready") or {}
+    def _resource(self, resource: Json) -> Verdict:
+        existing = self.api.look(
+            resource["apiVersion"], resource["kind"], resource["name"], resource.get("namespace") or ""
+        )
+        if existing is not None and resource["kind"] == CRD:
+            self._versions[resource["name"]] = [each["name"] for each in existing["spec"]["versions"] if each["served"]]
+        ready = resource.get("ready") or {}
         if ready.get("gpus"):
-            return judge_gpus(found, self.api.items(str(self.api.path("v1", "Node"))))
-        verdict = judge(found, ready)
+            return judge_gpus(existing, self.api.items(str(self.api.path("v1", "Node"))))
+        verdict = judge(existing, ready)
         return replace(verdict, text=verdict.text.replace("{oc}", self.api.oc))
 
-    def _operator(self, one: Json) -> Verdict:
-        namespace = one["namespace"]
-        subscription = self.api.look(OLM, "Subscription", one["subscription"], namespace)
+    def _operator(self, operator: Json) -> Verdict:
+        namespace = operator["namespace"]
+        subscription = self.api.look(OLM, "Subscription", operator["subscription"], namespace)
         early = judge_subscription(subscription)
         if subscription is None or early.state == FAILED:
             return early
-        reached = judge_version(one, subscription)
+        reached = judge_version(operator, subscription)
         if reached.state != READY:
             status = subscription.get("status") or {}
             plan_name = (status.get("installPlanRef") or {}).get("name")
             if reached.state == WAITING and plan_name and status.get("installedCSV") != status.get("currentCSV"):
-                return self._plan(one, plan_name, str(status.get("currentCSV") or ""))
+                return self._plan(operator, plan_name, str(status.get("currentCSV") or ""))
             return early if early.turns else reached
-        csv, crd = self.api.look(OLM, CSV, reached.text, namespace), one.get("crd") or ""
+        csv, crd = self.api.look(OLM, CSV, reached.text, namespace), operator.get("crd") or ""
         if csv is not None and judge_csv(csv).state == READY:
-            self._examples[one["name"]] = json.loads((csv["metadata"].get("annotations") or {}).get(ALM_EXAMPLES, "[]"))
-            self._installed[one["name"]] = reached.text
+            self._examples[operator["name"]] = json.loads(
+                (csv["metadata"].get("annotations") or {}).get(ALM_EXAMPLES, "[]")
+            )
+            self._installed[operator["name"]] = reached.text
         verdict = judge_installed(csv, crd, self.api.look(CRD_API, CRD, crd) if crd else None)
         return replace(verdict, text=f"{reached.text} {verdict.text}")
 
-    def _plan(self, one: Json, name: str, current: str) -> Verdict:
-        plan = self.api.look(OLM, "InstallPlan", name, one["namespace"])
+    def _plan(self, operator: Json, name: str, current: str) -> Verdict:
+        plan = self.api.look(OLM, "InstallPlan", name, operator["namespace"])
         verdict = judge_plan(plan)
-        if plan is None or (plan.get("status") or {}).get("phase") != "RequiresApproval" or one["state"] == "found":
+        if (
+            plan is None
+            or (plan.get("status") or {}).get("phase") != "RequiresApproval"
+            or operator["state"] == "found"
+        ):
             return verdict
         brings = plan["spec"].get("clusterServiceVersionNames", [])
         # an upgrade goes through the versions between, one plan after another
-        if one["csv"] not in brings and not (current in brings and version(current) < version(one["csv"])):
+        if operator["csv"] not in brings and not (current in brings and version(current) < version(operator["csv"])):
             return Verdict(
                 FAILED,
-                f"InstallPlan {name} waits for approval but installs {', '.join(brings)}, expected {one['csv']}",
+                f"InstallPlan {name} waits for approval but installs {', '.join(brings)}, expected {operator['csv']}",
             )
         if not self.check:
-            path = self.api.path(OLM, "InstallPlan", one["namespace"], name)
+            path = self.api.path(OLM, "InstallPlan", operator["namespace"], name)
             self.api.patch(str(path), {"spec": {"approved": True}})
-            self._approved.append(f"{one['namespace']}/{name}")
-        return Verdict(WAITING, f"InstallPlan {name} approved for {one['csv'] if one['csv'] in brings else current}")
+            self._approved.append(f"{operator['namespace']}/{name}")
+        return Verdict(
+            WAITING, f"InstallPlan {name} approved for {operator['csv'] if operator['csv'] in brings else current}"
+        )
 
 
-def _hint(oc: str, sort: str, one: Json) -> str:
+def _hint(oc: str, sort: str, entry: Json) -> str:
     """The command that shows more."""
     if sort == "operator":
-        return f"see `{oc} -n {one['namespace']} describe subscriptions.operators.coreos.com,installplans,clusterserviceversions`"
-    namespace = f"-n {one['namespace']} " if one.get("namespace") else ""
-    return f"see `{oc} {namespace}describe {one['kind'].lower()} {one['name']}`"
+        return f"see `{oc} -n {entry['namespace']} describe subscriptions.operators.coreos.com,installplans,clusterserviceversions`"
+    namespace = f"-n {entry['namespace']} " if entry.get("namespace") else ""
+    return f"see `{oc} {namespace}describe {entry['kind'].lower()} {entry['name']}`"

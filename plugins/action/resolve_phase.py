@@ -169,8 +169,13 @@ def api_server_blocks(api: Api) -> list[str]:
         if error.status != FORBIDDEN:
             raise
         return []
-    found = {address for one in slices for end in one.get("endpoints") or [] for address in end.get("addresses") or []}
-    return sorted(str(ipaddress.ip_network(address)) for address in found)
+    addresses = {
+        address
+        for endpoint_slice in slices
+        for end in endpoint_slice.get("endpoints") or []
+        for address in end.get("addresses") or []
+    }
+    return sorted(str(ipaddress.ip_network(address)) for address in addresses)
 
 
 def dns_blocks(api: Api) -> list[str]:
@@ -185,7 +190,9 @@ def dns_blocks(api: Api) -> list[str]:
         if error.status != FORBIDDEN:
             raise
         services = []
-    addresses = {address for one in services for address in one["spec"].get("clusterIPs") or [] if address != "None"}
+    addresses = {
+        address for service in services for address in service["spec"].get("clusterIPs") or [] if address != "None"
+    }
     return [LINK_LOCAL, *sorted(str(ipaddress.ip_network(address)) for address in addresses)]
 
 
@@ -196,12 +203,12 @@ def cluster_proxy(api: Api, site: Json) -> Json:
     AnsibleActionFail where it cannot be read, or would put a password into the values.
     """
     try:
-        found = api.get(PROXY) or {}
+        proxy = api.get(PROXY) or {}
     except ApiError as error:
         raise AnsibleActionFail(
             f"Proxy cluster of OpenShift cannot be read: {error}; {REMEDY}; nothing was applied"
         ) from error
-    status = found.get("status") or {}
+    status = proxy.get("status") or {}
     said = {name: status[key] for key, name in NAMES.items() if status.get(key)}
     addresses = [urlsplit(value) for name, value in said.items() if name != "NO_PROXY"]
     if not addresses:
@@ -213,7 +220,7 @@ def cluster_proxy(api: Api, site: Json) -> Json:
         )
     missing: Json = {name: value for name, value in said.items() if name not in (site.get("env") or {})}
     block: Json = {"env": missing} if missing else {}
-    if ((found.get("spec") or {}).get("trustedCA") or {}).get("name") and not site.get("caConfigMap"):
+    if ((proxy.get("spec") or {}).get("trustedCA") or {}).get("name") and not site.get("caConfigMap"):
         block["caConfigMap"] = CA
     return {"site": block, "ports": sorted({_port(each) for each in addresses})}
 

@@ -31,18 +31,18 @@ class ActionModule(DocumentedAction):
         """Return promoted, reason, cluster_ip and answers; AnsibleActionFail when the server cannot come up."""
         api, _version = connect(args["kubeconfig"], args["kube_context"])
         lines = StatusLines()
-        found: Json = {"changed": False, "promoted": False, "reason": "", "cluster_ip": "", "answers": {}}
+        result: Json = {"changed": False, "promoted": False, "reason": "", "cluster_ip": "", "answers": {}}
         if self.check and not _service(api, args):
-            return {**found, "reason": "check mode: not waited for"}
+            return {**result, "reason": "check mode: not waited for"}
         reason = _promotion(api, args, lines)
         if reason is not None:
-            return {**found, "reason": reason}
+            return {**result, "reason": reason}
         _ready(api, args, lines)
-        found |= {"promoted": True, "cluster_ip": (api.get(_backend(args)) or {}).get("spec", {}).get("clusterIP")}
+        result |= {"promoted": True, "cluster_ip": (api.get(_backend(args)) or {}).get("spec", {}).get("clusterIP")}
         if args["question"]:
             there = _served(api, args)
-            found["answers"] = {model: _ask(api, args, model) for model in MODELS if model in there}
-        return {**found, "seconds": round(lines.seconds)}
+            result["answers"] = {model: _ask(api, args, model) for model in MODELS if model in there}
+        return {**result, "seconds": round(lines.seconds)}
 
 
 def _backend(args: Json) -> str:

@@ -67,9 +67,9 @@ def failure(argv: Iterable[str], code: int, lines: list[str]) -> str:
 def outcome(lines: list[str]) -> dict[str, Any]:
     """Read the last line: `changed=true|false`, or a JSON object with key `changed`; anything else counts as changed."""
     last = next((line for line in reversed(lines) if line), "")
-    found = CHANGED.match(last)
-    if found:
-        return {"changed": found.group(1) == "true", "answer": {}}
+    match = CHANGED.match(last)
+    if match:
+        return {"changed": match.group(1) == "true", "answer": {}}
     if _is_json(last):
         answer = json.loads(last)
         return {"changed": bool(answer.get("changed", True)), "answer": answer}

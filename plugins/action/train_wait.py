@@ -36,8 +36,8 @@ class ActionModule(DocumentedAction):
         """Return run, kind, seconds; AnsibleActionFail with the reason when the job failed or cannot succeed."""
         api, _version = connect(args["kubeconfig"], args["kube_context"])
         lines = StatusLines()
-        found = self._wait(api, args, lines)
-        return {"changed": False, "seconds": round(lines.seconds), **found}
+        result = self._wait(api, args, lines)
+        return {"changed": False, "seconds": round(lines.seconds), **result}
 
     def _wait(self, api: Api, args: Json, lines: StatusLines) -> Json:
         namespace, retries = args["namespace"], ApiRetries(lines)
@@ -122,5 +122,5 @@ def _leads(pod: dict[str, Any]) -> bool:
 
 
 def _started(pod: dict[str, Any], key: str) -> list[str]:
-    found = pod.get("status", {}).get(key) or []
-    return [each["name"] for each in found if "waiting" not in each.get("state", {})]
+    statuses = pod.get("status", {}).get(key) or []
+    return [each["name"] for each in statuses if "waiting" not in each.get("state", {})]

@@ -19,9 +19,9 @@ class ActionModule(DocumentedAction):
         """Return what AgnosticD's plugin or `debug` returns, without `data`: it holds credentials, and results are printed."""
         loader = self._shared_loader_obj.action_loader
         if not self.check and loader.find_plugin_with_context(AGNOSTICD).resolved:
-            given = {key: args[key] for key in ("msg", "data", "user") if args[key]}
-            told = self._other(AGNOSTICD, given)
-            return {key: value for key, value in told.items() if key != "data"} | {"changed": False}
+            arguments = {key: args[key] for key in ("msg", "data", "user") if args[key]}
+            result = self._other(AGNOSTICD, arguments)
+            return {key: value for key, value in result.items() if key != "data"} | {"changed": False}
         if args["silent"]:
             return {"changed": False, "skipped": True}
         return self._other(PRINTED, {"msg": args["msg"]})

@@ -72,9 +72,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         data = _data(result)
         if _task(result).action in DEBUG and "msg" in data:
             self._head()
-            for one in data.get("results") or [data]:
-                if "msg" in one:
-                    self._display.display(_text(one["msg"]))
+            for item in data.get("results") or [data]:
+                if "msg" in item:
+                    self._display.display(_text(item["msg"]))
             return
         changed = bool(data.get("changed", False))
         seconds = time.monotonic() - self._task_start
@@ -131,10 +131,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         """Print one line for each host, in the words of Ansible's own recap."""
         seconds = _clock(time.monotonic() - self._start)
         for host in sorted(stats.processed):
-            found = stats.summarize(host)
-            counts = " ".join(f"{name}={found[name]}" for name in ("ok", "changed", "skipped", "failures"))
-            counts += f" unreachable={found['unreachable']}"
-            bad = found["failures"] or found["unreachable"]
+            summary = stats.summarize(host)
+            counts = " ".join(f"{name}={summary[name]}" for name in ("ok", "changed", "skipped", "failures"))
+            counts += f" unreachable={summary['unreachable']}"
+            bad = summary["failures"] or summary["unreachable"]
             self._display.display(f"\n{host}: {counts}  ({seconds})", color=C.COLOR_ERROR if bad else C.COLOR_OK)
 
     def _head(self) -> None:
@@ -152,8 +152,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
 def _data(result: Any) -> dict[str, Any]:
     """Return what a task returned; ansible-core before 2.19 has it under a private name only."""
-    found: dict[str, Any] = result.result if hasattr(result, "result") else result._result
-    return found
+    data: dict[str, Any] = result.result if hasattr(result, "result") else result._result
+    return data
 
 
 def _task(result: Any) -> Any:

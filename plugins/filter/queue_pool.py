@@ -108,13 +108,13 @@ def queue_share(groups: list[Json], quota: Json | None = None) -> list[Json]:
     ]
 
 
-def _offered(nodes: list[Json], site: Json, given: Json) -> dict[str, str]:
+def _offered(nodes: list[Json], site: Json, quota: Json) -> dict[str, str]:
     """What the site's pods may allocate on all nodes that take them, by resource."""
     gpu, selector = site.get("gpuResource") or GPU, site.get("nodeSelector") or {}
     known = tolerations(site, {}, 1)
     usable = [each["status"].get("allocatable") or {} for each in nodes if open_to(each, selector, known)]
     for resource in ("cpu", "memory"):
-        if not usable and resource not in given:
+        if not usable and resource not in quota:
             chosen = ", ".join(f"{key}: {value}" for key, value in selector.items()) or "empty"
             raise AnsibleActionFail(
                 f"no schedulable node of {len(nodes)} matches trainlab_site.nodeSelector ({chosen}) and tolerations, so the queue "

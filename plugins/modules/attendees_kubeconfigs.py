@@ -14,14 +14,6 @@ options:
     type: list
     elements: dict
     required: true
-  count:
-    description: Number of numbered attendees, C(user1) and so on; the tokens of those beyond it end. 0 counts none.
-    type: int
-    default: 0
-  prefix:
-    description: With O(count), what precedes the attendees' names in those of their namespaces; others' are left alone.
-    type: str
-    default: ""
   service_account:
     description: Name of the ServiceAccount in each namespace.
     type: str
@@ -62,11 +54,6 @@ dest:
   description: The folder, absolute.
   returned: success
   type: str
-ended:
-  description: A sentence for each attendee whose token ended.
-  returned: success
-  type: list
-  elements: str
 until:
   description: When the first of them expires.
   returned: success

@@ -43,6 +43,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+api_found:
+  description: The cluster serves the kind.
+  returned: success
+  type: bool
 resources:
   description: The objects; empty where there are none, or the cluster does not serve the kind.
   returned: success

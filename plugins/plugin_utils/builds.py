@@ -73,15 +73,15 @@ def makes(build: Json, stream: str, tag: str) -> bool:
 
 def files_of(root: Path, paths: list[str]) -> list[Path]:
     """Return all files below these paths of `root`, sorted; AnsibleActionFail names a path that does not exist."""
-    found: list[Path] = []
+    files: list[Path] = []
     for name in paths:
         path = root / name
         if not path.exists():
             raise AnsibleActionFail(
                 f"{path}: no such file; the image is built from a checkout or the installed collection"
             )
-        found += [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
-    return sorted(each for each in found if not LEFT_OUT & set(each.relative_to(root).parts))
+        files += [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    return sorted(each for each in files if not LEFT_OUT & set(each.relative_to(root).parts))
 
 
 def packed(root: Path, paths: list[str]) -> bytes:
@@ -128,7 +128,7 @@ def carried(name: str, archive: bytes) -> dict[str, str]:
 
 def tag(*parts: bytes) -> str:
     """Return the tag of an image built from these parts."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        whole.update(hashlib.sha256(part).digest())
-    return whole.hexdigest()[:DIGITS]
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:DIGITS]

@@ -131,14 +131,14 @@ def find(kubeconfig: str = "", context: str = "") -> Connection:
     )
 
 
-def _auth(args_common: Any, given: Mapping[str, str]) -> dict[str, Any]:
+def _auth(args_common: Any, settings: Mapping[str, str]) -> dict[str, Any]:
     """Return the client library's settings that are given, or in the environment as K8S_AUTH_*, by their names there."""
     from urllib3.util import make_headers
 
     auth: dict[str, Any] = {}
     for name, option in args_common.AUTH_ARG_MAP.items():
         variables = (f"K8S_AUTH_{option.upper()}", f"K8S_AUTH_{name.upper()}")
-        value = given.get(option) or next(filter(None, map(os.getenv, variables)), None)
+        value = settings.get(option) or next(filter(None, map(os.getenv, variables)), None)
         if value is not None and args_common.AUTH_ARG_SPEC[option].get("type") == "bool":
             auth[name] = value.lower() not in ("0", "false", "no")
         elif value is not None:
@@ -171,11 +171,11 @@ def _source(auth: Mapping[str, Any]) -> tuple[str, tuple[Path, ...], dict[str, s
     if host := auth.get("host"):
         return f"{HOST}: {host}", (), {}, [("server", shlex.quote(host)), ("token", f'"${TOKEN}"')]
     options = [("context", shlex.quote(auth["context"]))] if auth.get("context") else []
-    given = auth.get("kubeconfig") or ""
-    if not given and not options and "KUBERNETES_SERVICE_HOST" in os.environ:
+    kubeconfig = auth.get("kubeconfig") or ""
+    if not kubeconfig and not options and "KUBERNETES_SERVICE_HOST" in os.environ:
         return "the service account of this pod", (), {}, options
-    files = _files(given or DEFAULT_FILE)
-    origin = f"trainlab_kubeconfig: {given or DEFAULT_FILE}"
+    files = _files(kubeconfig or DEFAULT_FILE)
+    origin = f"trainlab_kubeconfig: {kubeconfig or DEFAULT_FILE}"
     if not any(file.is_file() for file in files):
         raise AnsibleActionFail(
             f"{origin}: no such file; bring the embedded cluster up with `ansible-playbook {embedded_words()}`, or set "

@@ -64,8 +64,8 @@ def _gpu(wanted: Wanted, there: bool) -> list[str]:
     if shares < 1:
         return [f"platform_gpu_shares is {shares}; set it to 1 (a GPU for each pod) or more"]
     if not there:
-        given = {"platform_gpu_shares": shares > 1, "platform_gpu_policy": bool(policy)}
-        return [_unused(variable, GPU) for variable, is_set in given.items() if is_set]
+        settings = {"platform_gpu_shares": shares > 1, "platform_gpu_policy": bool(policy)}
+        return [_unused(variable, GPU) for variable, is_set in settings.items() if is_set]
     plugin = policy.get("devicePlugin") or {}
     if shares > 1 and plugin.get("config"):
         return [

@@ -64,9 +64,9 @@ def restarts(job: dict[str, Any]) -> int:
 def outcome(kind: Kind, job: dict[str, Any]) -> tuple[str, str]:
     """Return (`succeeded`, `failed`, `queued` or `running`; the message of the status)."""
     for word, kinds in (("failed", kind.failed), ("succeeded", kind.succeeded)):
-        found = condition(job, kinds)
-        if found.get("status") == "True":
-            return word, str(found.get("message", ""))
+        status_condition = condition(job, kinds)
+        if status_condition.get("status") == "True":
+            return word, str(status_condition.get("message", ""))
     if suspended(job):
         held = condition(job, "Suspended")
         return "queued", str(held.get("message", "")) if held.get("status") == "True" else ""
@@ -87,8 +87,8 @@ def took_too_long(api: Api, namespace: str, kind: Kind, job: dict[str, Any]) -> 
     if kind is not TRAINJOB:
         return ""
     selector = f"{kind.pod_label}={job['metadata']['name']}"
-    found = [condition(one, BATCH.failed) for one in api.items(BATCH.path(namespace), selector)]
-    late = next((each["message"] for each in found if each.get("reason") == "DeadlineExceeded"), "")
+    failures = [condition(batch_job, BATCH.failed) for batch_job in api.items(BATCH.path(namespace), selector)]
+    late = next((each["message"] for each in failures if each.get("reason") == "DeadlineExceeded"), "")
     return f"it took longer than phase.resources.timeout_minutes allows ({late})" if late else ""
 
 
@@ -101,15 +101,17 @@ def live(kind: Kind, jobs: list[dict[str, Any]]) -> dict[str, Any] | None:
 def workload_of(api: Api, namespace: str, job: Json) -> Json | None:
     """Return the newest Workload that a job owns; None where there is none, or where this user may not list them."""
     try:
-        found = api.items(kueue.path(api, "workloads", namespace))
+        workloads = api.items(kueue.path(api, "workloads", namespace))
     except ApiError as error:
         if error.status == FORBIDDEN:
             return None
         raise
     mine = [
-        one for one in found if name(job) in [each.get("name") for each in one["metadata"].get("ownerReferences") or []]
+        workload
+        for workload in workloads
+        if name(job) in [each.get("name") for each in workload["metadata"].get("ownerReferences") or []]
     ]
-    return max(mine, key=lambda one: str(one["metadata"].get("creationTimestamp", "")), default=None)
+    return max(mine, key=lambda workload: str(workload["metadata"].get("creationTimestamp", "")), default=None)
 
 
 def waits_for(workload: Json | None) -> str:
@@ -126,7 +128,9 @@ def waits_for(workload: Json | None) -> str:
         said.append(str(reserved["message"]))
     checks = (workload.get("status") or {}).get("admissionChecks") or []
     said += [
-        f"check {one['name']}: {one.get('message') or one['state']}" for one in checks if one.get("state") != "Ready"
+        f"check {check['name']}: {check.get('message') or check['state']}"
+        for check in checks
+        if check.get("state") != "Ready"
     ]
     return "; ".join(dict.fromkeys(said))
 

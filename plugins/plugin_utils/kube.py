@@ -80,8 +80,8 @@ class Api:
 
         headers = HTTPHeaderDict({"Accept": "application/json, */*", "Content-Type": "application/json"})
         for name, value in self.connection.headers.items():
-            for one in [value] if isinstance(value, str) else value:
-                headers.add(name, one)
+            for item in [value] if isinstance(value, str) else value:
+                headers.add(name, item)
         token = self.connection.settings.auth_settings().get("BearerToken")
         if token and token.get("value"):
             headers["Authorization"] = token["value"]
@@ -134,8 +134,8 @@ class Api:
 
     def serves(self, group_version: str, resource: str) -> bool:
         """Tell whether the API server offers this resource, e.g. `kubeflow.org/v1`, `pytorchjobs`."""
-        found = self.get(f"/apis/{group_version}") or {}
-        return any(item["name"] == resource for item in found.get("resources", []))
+        discovery = self.get(f"/apis/{group_version}") or {}
+        return any(item["name"] == resource for item in discovery.get("resources", []))
 
     def may(self, verb: str, resource: str, group: str = "", namespace: str = "") -> bool:
         """Ask the API server whether this user may do that; `resource` may name a subresource, as `pods/log`."""
@@ -161,16 +161,16 @@ Connected = TypeVar("Connected", bound=Api)
 def _message(text: str) -> str:
     """The sentence in a Status object, or the start of whatever else was answered."""
     try:
-        found = json.loads(text)
+        status = json.loads(text)
     except ValueError:
         return text.strip()[:300]
-    return str(found.get("message", text)) if isinstance(found, dict) else text[:300]
+    return str(status.get("message", text)) if isinstance(status, dict) else text[:300]
 
 
 def condition(thing: Json, kind: str) -> Json:
     """Return the condition of this type in an object's status, {} without one."""
-    found = (thing.get("status") or {}).get("conditions") or []
-    return next((one for one in found if one.get("type") == kind), {})
+    conditions = (thing.get("status") or {}).get("conditions") or []
+    return next((each for each in conditions if each.get("type") == kind), {})
 
 
 def wrong_cluster(api: Api, expected: str) -> str:
@@ -181,13 +181,13 @@ def wrong_cluster(api: Api, expected: str) -> str:
     if not expected:
         return ""
     try:
-        found = (api.get("/api/v1/namespaces/kube-system") or {"metadata": {}})["metadata"].get("uid", "none")
+        cluster_id = (api.get("/api/v1/namespaces/kube-system") or {"metadata": {}})["metadata"].get("uid", "none")
     except ApiError as error:
         return f"trainlab_cluster_id is set, but the cluster's id cannot be read ({error}); set it to '' for this user"
-    if found == expected:
+    if cluster_id == expected:
         return ""
     return (
-        f"trainlab_cluster_id: {expected} is expected but {api.server} is cluster {found}; set trainlab_kubeconfig to the "
+        f"trainlab_cluster_id: {expected} is expected but {api.server} is cluster {cluster_id}; set trainlab_kubeconfig to the "
         f"right cluster, or trainlab_cluster_id to this one's (`{api.kubectl} get namespace kube-system -o "
         "jsonpath={.metadata.uid}`)"
     )

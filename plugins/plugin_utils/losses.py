@@ -51,7 +51,7 @@ class Losses:
 
     groups: set[str]
     administrators: set[str] = field(default_factory=set)
-    _found: dict[str, Json] = field(default_factory=dict)
+    _objects: dict[str, Json] = field(default_factory=dict)
 
     def add(self, entry: Json, spaces: set[str], things: list[Json]) -> None:
         """Add those of an operator, except in `spaces`, where they are its own; `things` have apiVersion and kind."""
@@ -65,16 +65,16 @@ class Losses:
                 and not metadata.get("deletionTimestamp")
                 and not set(PART_OF) & set(metadata.get("labels") or {})
             ):
-                self._found[metadata["uid"]] = thing
+                self._objects[metadata["uid"]] = thing
 
     def things(self) -> list[Json]:
         """Return what people made, without what goes as another object's property."""
-        return [one for one in self._found.values() if not self._owned(one)]
+        return [thing for thing in self._objects.values() if not self._owned(thing)]
 
-    def _owned(self, one: Json) -> bool:
-        owners = one["metadata"].get("ownerReferences") or []
+    def _owned(self, thing: Json) -> bool:
+        owners = thing["metadata"].get("ownerReferences") or []
         return any(
-            owner["apiVersion"].partition("/")[0] in self.groups or owner["uid"] in self._found for owner in owners
+            owner["apiVersion"].partition("/")[0] in self.groups or owner["uid"] in self._objects for owner in owners
         )
 
     def sentence(self, oc: str, namespace: str = "") -> str:
@@ -108,14 +108,14 @@ def left_in(api: PlatformApi, namespace: str) -> Losses:
         typed = {"apiVersion": kind["apiVersion"], "kind": kind["kind"]}
         path = api.path(kind["apiVersion"], kind["kind"], namespace)
         try:
-            found = api.items(path) if path else []
+            items = api.items(path) if path else []
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
             if kind not in SETTINGS and kind["apiVersion"] != "v1":
                 continue  # who may not list an operator's kind has not created any of it
-            found = [{"metadata": {"name": "unknown, as this user may not list them", "uid": kind["kind"]}}]
-        things += [_release(thing) | typed for thing in found if not _made(thing, kind["kind"])]
+            items = [{"metadata": {"name": "unknown, as this user may not list them", "uid": kind["kind"]}}]
+        things += [_release(thing) | typed for thing in items if not _made(thing, kind["kind"])]
     losses.add({}, set(), things)
     return losses
 

@@ -67,24 +67,24 @@ def node(thing: Json) -> Json:
     status = thing.get("status") or {}
     said = [{key: condition.get(key) for key in SPOKEN} for condition in status.get("conditions") or []]
     info = status.get("nodeInfo") or {}
-    told = {"allocatable": status.get("allocatable") or {}, "conditions": said}
-    told["nodeInfo"] = {key: info[key] for key in RUNTIME if key in info}
-    return {"labels": thing["metadata"].get("labels") or {}, "status": told}
+    fields = {"allocatable": status.get("allocatable") or {}, "conditions": said}
+    fields["nodeInfo"] = {key: info[key] for key in RUNTIME if key in info}
+    return {"labels": thing["metadata"].get("labels") or {}, "status": fields}
 
 
 def pod(thing: Json) -> Json:
     """Phase, why it waits, and each container's image, digest and state; nothing of its specification."""
     status = thing.get("status") or {}
-    told = {key: status[key] for key in ("phase", "reason", "message", "conditions") if key in status}
-    told["containers"] = [
+    fields = {key: status[key] for key in ("phase", "reason", "message", "conditions") if key in status}
+    fields["containers"] = [
         {
-            key: one[key]
+            key: container[key]
             for key in ("name", "image", "imageID", "ready", "restartCount", "state", "lastState")
-            if key in one
+            if key in container
         }
-        for one in containers(thing)
+        for container in containers(thing)
     ]
-    return {"status": told, "node": (thing.get("spec") or {}).get("nodeName", "")}
+    return {"status": fields, "node": (thing.get("spec") or {}).get("nodeName", "")}
 
 
 def containers(thing: Json) -> list[Json]:
@@ -96,15 +96,15 @@ def containers(thing: Json) -> list[Json]:
 def missing(thing: Json) -> Json:
     """Phase of a ClusterServiceVersion, and which of its requirements are not met."""
     status = thing.get("status") or {}
-    told = {key: status[key] for key in ("phase", "reason", "message") if key in status}
+    fields = {key: status[key] for key in ("phase", "reason", "message") if key in status}
     unmet = [
         requirement
         for requirement in status.get("requirementStatus") or []
         if requirement.get("status") not in ("Present", "Created")
     ]
     if unmet:
-        told["requirementStatus"] = [{key: one.get(key, "") for key in REQUIREMENT} for one in unmet]
-    return {"status": told}
+        fields["requirementStatus"] = [{key: requirement.get(key, "") for key in REQUIREMENT} for requirement in unmet]
+    return {"status": fields}
 
 
 class Observer:
@@ -122,12 +122,12 @@ class Observer:
     @property
     def namespaces(self) -> tuple[str, ...]:
         """Our own, the operators', and those that they make."""
-        found = {self._own, self._builds}
-        for one in self.table.values():
-            found |= {one["namespace"], *one.get("makes_namespaces", [])}
-        for one in self.objects.get(INITIALIZATION, []):
-            found.add((one.get("spec") or {}).get("applicationsNamespace", ""))
-        return tuple(sorted(found - {""}))
+        namespaces = {self._own, self._builds}
+        for entry in self.table.values():
+            namespaces |= {entry["namespace"], *entry.get("makes_namespaces", [])}
+        for initialization in self.objects.get(INITIALIZATION, []):
+            namespaces.add((initialization.get("spec") or {}).get("applicationsNamespace", ""))
+        return tuple(sorted(namespaces - {""}))
 
     def look(self) -> tuple[list[Seen], set[str]]:
         """Return what each object reports, and the kinds that could be listed completely.
@@ -139,12 +139,12 @@ class Observer:
         objects: dict[str, list[Json]] = {}
         for source in self._sources():
             try:
-                found = self._list(source)
+                items = self._list(source)
             except Unreachable as error:
                 self._away(error)
                 return seen, set()
-            listed[source.kind] = listed.get(source.kind, True) and found is not None
-            for thing in found or []:
+            listed[source.kind] = listed.get(source.kind, True) and items is not None
+            for thing in items or []:
                 metadata = thing["metadata"]
                 objects.setdefault(source.kind, []).append(thing)
                 place = Place(source.kind, metadata.get("namespace") or "", metadata["name"])
@@ -164,21 +164,21 @@ class Observer:
         own = (("labelSelector", "!olm.copiedFrom"),)  # OLM shows an operator for all namespaces in each of them
         yield Source(OLM, CSV, "olm", missing, query=own, keep=here)
         yield Source(OLM, "CatalogSource", "olm", status_of("connectionState", "message", "reason"))
-        crds = tuple(one["crd"] for one in self.table.values() if one.get("crd"))
+        crds = tuple(entry["crd"] for entry in self.table.values() if entry.get("crd"))
         crds += tuple(bring["name"] for bring in [*self._brings.values(), *self._others] if bring["kind"] == CRD)
         yield Source("apiextensions.k8s.io/v1", CRD, "crds", status_of("conditions"), names=tuple(dict.fromkeys(crds)))
-        for name, one in [*self._resources.items(), *self._brings.items()]:
-            if one["kind"] != CRD:
-                named = (one["name"],) if one.get("by_name") or one["kind"] == "Deployment" else ()
-                spaces = (one["namespace"],) if one["kind"] == "Deployment" else ("",)
-                yield Source(one["apiVersion"], one["kind"], name, everything, spaces, named)
+        for name, resource in [*self._resources.items(), *self._brings.items()]:
+            if resource["kind"] != CRD:
+                named = (resource["name"],) if resource.get("by_name") or resource["kind"] == "Deployment" else ()
+                spaces = (resource["namespace"],) if resource["kind"] == "Deployment" else ("",)
+                yield Source(resource["apiVersion"], resource["kind"], name, everything, spaces, named)
         made = {
             resource["kind"] for resource in self._resources.values()
         }  # Kueue, which the role makes where OpenShift AI does not
         for name, each in self.table.items():
-            for one in each.get("leftovers", []):
-                if one["kind"] not in made:
-                    yield Source(one["apiVersion"], one["kind"], name, everything)
+            for leftover in each.get("leftovers", []):
+                if leftover["kind"] not in made:
+                    yield Source(leftover["apiVersion"], leftover["kind"], name, everything)
         yield Source("v1", "Node", "nodes", node)
         for kind in jobs.KINDS.values():
             yield Source(kind.group_version, kind.kind, "workload", everything, (self._own,))
@@ -201,16 +201,16 @@ class Observer:
         """Return the name of a file of statuses: an operator's has the release that is installed, where OLM tells."""
         if sequences not in self.table:
             return sequences
-        one = self.table[sequences]
-        csv = str((self.subscription(one).get("status") or {}).get("installedCSV") or "")
+        entry = self.table[sequences]
+        csv = str((self.subscription(entry).get("status") or {}).get("installedCSV") or "")
         numbers = csv.partition(".")[2].removeprefix("v").split(".")
         release = f"-{'.'.join(numbers[:2])}" if csv else ""
         return f"{FILES.get(sequences, sequences)}{release}"
 
-    def subscription(self, one: Json) -> Json:
+    def subscription(self, entry: Json) -> Json:
         """Return the Subscription of an operator of the table as it was in the last pass, {} without one."""
-        found = self.objects.get("Subscription", [])
-        return next((each for each in found if (each.get("spec") or {}).get("name") == one["package"]), {})
+        subscriptions = self.objects.get("Subscription", [])
+        return next((each for each in subscriptions if (each.get("spec") or {}).get("name") == entry["package"]), {})
 
     def events(self) -> list[Json]:
         """Return the events of these namespaces."""
@@ -236,7 +236,7 @@ class Observer:
 
     def verdicts(self) -> dict[str, Verdict]:
         """Return what the roles would make of the last pass, by what they wait for."""
-        result = {f"operator {one['title']}": self._operator(one) for one in self.table.values()}
+        result = {f"operator {entry['title']}": self._operator(entry) for entry in self.table.values()}
         nodes = self.objects.get("Node", [])
         for name, resource in [*self._resources.items(), *self._brings.items(), *(("", each) for each in self._others)]:
             thing = self._named(resource["kind"], resource["name"])
@@ -247,16 +247,16 @@ class Observer:
             result[resource["title"]] = judge_gpus(thing, nodes) if ready.get("gpus") else judge(thing, ready)
         return result | workload_verdicts(self.objects)
 
-    def _operator(self, one: Json) -> Verdict:
+    def _operator(self, entry: Json) -> Verdict:
         """Judge an operator as the role does; which version an inventory expects is not known here."""
-        subscription = self.subscription(one) or None
+        subscription = self.subscription(entry) or None
         early = judge_subscription(subscription)
         if subscription is None or early.state == FAILED:
             return early
-        reached = judge_version({"name": one["package"], "state": "found"}, subscription)
+        reached = judge_version({"name": entry["package"], "state": "found"}, subscription)
         if reached.state != READY:
             return early if early.turns else reached
-        crd = "" if CRD in self.unread else one.get("crd") or ""
+        crd = "" if CRD in self.unread else entry.get("crd") or ""
         verdict = judge_installed(self._named(CSV, reached.text), crd, self._named(CRD, crd))
         return replace(verdict, text=f"{reached.text} {verdict.text}")
 
@@ -266,7 +266,7 @@ class Observer:
 
     def _list(self, source: Source) -> list[Json] | None:
         """Return the objects; none where the kind is not served, None where they could not be read."""
-        found: list[Json] = []
+        items: list[Json] = []
         try:
             version = self._version(source)
             for namespace in source.namespaces:
@@ -274,14 +274,14 @@ class Observer:
                 if path is None:
                     return []
                 if source.names:
-                    found += [thing for name in source.names if (thing := self._api.get(f"{path}/{name}"))]
+                    items += [thing for name in source.names if (thing := self._api.get(f"{path}/{name}"))]
                 else:
-                    found += self._api.items(path, **dict(source.query))
+                    items += self._api.items(path, **dict(source.query))
         except ApiError as error:
             self.unread[source.kind] = str(error)
             return None
         self.unread.pop(source.kind, None)
-        return [thing for thing in found if source.keep(thing)]
+        return [thing for thing in items if source.keep(thing)]
 
     def _version(self, source: Source) -> str:
         """Return the version to read: OpenShift AI's own kinds are told apart by release, and read in the preferred one."""
@@ -295,9 +295,9 @@ def troubled(thing: Json) -> bool:
     """Tell whether the pod failed, or a container of it keeps ending."""
     if (thing.get("status") or {}).get("phase") == "Failed":
         return True
-    for one in containers(thing):
-        ended = [(one.get(key) or {}).get("terminated") or {} for key in ("state", "lastState")]
-        waits = ((one.get("state") or {}).get("waiting") or {}).get("reason", "")
+    for container in containers(thing):
+        ended = [(container.get(key) or {}).get("terminated") or {} for key in ("state", "lastState")]
+        waits = ((container.get("state") or {}).get("waiting") or {}).get("reason", "")
         if "BackOff" in waits or any(each.get("exitCode") for each in ended):
             return True
     return False
@@ -305,12 +305,12 @@ def troubled(thing: Json) -> bool:
 
 def images(pods: list[Json]) -> dict[str, Any]:
     """Return the digest that each image had on the nodes, by its name in the pods."""
-    found: dict[str, set[str]] = {}
+    digests: dict[str, set[str]] = {}
     for each in pods:
         for container in containers(each):
             if container.get("imageID"):
-                found.setdefault(str(container.get("image")), set()).add(str(container["imageID"]))
-    return {name: sorted(ids) for name, ids in sorted(found.items())}
+                digests.setdefault(str(container.get("image")), set()).add(str(container["imageID"]))
+    return {name: sorted(ids) for name, ids in sorted(digests.items())}
 
 
 def workload_verdicts(objects: dict[str, list[Json]]) -> dict[str, Verdict]:

@@ -136,7 +136,7 @@ def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list
     """Decide about one operator; adds sentences to `errors` (nothing may be applied) and `drift` (worth knowing)."""
     entry = wanted.table[name]
     channel, source, pin = choice(wanted, name)
-    one: Json = {
+    operator: Json = {
         "name": name,
         "title": entry["title"],
         "package": entry["package"],
@@ -150,25 +150,25 @@ def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list
         "record": seen.served_before,
     }
     if seen.subscription is not None:
-        _existing(one, seen.subscription, drift)
+        _existing(operator, seen.subscription, drift)
     elif seen.crd is not None and left_over(seen.crd, seen.versions):
         drift.append(
             f"{entry['title']} is not installed: its CustomResourceDefinition {entry['crd']} is left over from an earlier installation, "
             "as OLM deletes none; it is installed now, with the objects of that kind that there are"
         )
     elif seen.crd is not None:
-        one["state"] = "external"
+        operator["state"] = "external"
         drift.append(
             f"{entry['title']} exists without a Subscription of {entry['package']} (its CustomResourceDefinition "
             f"{entry['crd']} exists) and is used as it is"
         )
-        return one
-    if one["state"] != "found":
-        _offered(wanted, one, seen, errors)
-        _groups(one, entry, seen, errors)
+        return operator
+    if operator["state"] != "found":
+        _offered(wanted, operator, seen, errors)
+        _groups(operator, entry, seen, errors)
     if name == RHOAI:
-        _release(wanted, one, errors)
-    return one
+        _release(wanted, operator, errors)
+    return operator
 
 
 def by_olm(crd: Json) -> bool:
@@ -180,98 +180,100 @@ def left_over(crd: Json, versions: list[Json]) -> bool:
     """Tell whether OLM has installed a CustomResourceDefinition and none of the ClusterServiceVersions is its operator."""
     owned = (
         each.get("name")
-        for one in versions
-        for each in ((one.get("spec") or {}).get("customresourcedefinitions") or {}).get("owned") or []
+        for csv in versions
+        for each in ((csv.get("spec") or {}).get("customresourcedefinitions") or {}).get("owned") or []
     )
     return by_olm(crd) and crd["metadata"]["name"] not in owned
 
 
-def _existing(one: Json, subscription: Json, drift: list[str]) -> None:
+def _existing(operator: Json, subscription: Json, drift: list[str]) -> None:
     """Take over name, namespace and state of an existing Subscription; report how it differs."""
     metadata, spec = subscription["metadata"], subscription["spec"]
     status = subscription.get("status") or {}
-    one["state"] = "ours" if subscription["ours"] else "found"
-    one["installed"] = status.get("installedCSV", "")
-    one["subscription"], one["namespace"] = metadata["name"], metadata["namespace"]
-    one["channel"] = one["channel"] or spec.get("channel", "")
-    for key, wanted in (("channel", one["channel"]), ("source", one["source"])):
-        if spec.get(key) != wanted and one["state"] == "found":
+    operator["state"] = "ours" if subscription["ours"] else "found"
+    operator["installed"] = status.get("installedCSV", "")
+    operator["subscription"], operator["namespace"] = metadata["name"], metadata["namespace"]
+    operator["channel"] = operator["channel"] or spec.get("channel", "")
+    for key, wanted in (("channel", operator["channel"]), ("source", operator["source"])):
+        if spec.get(key) != wanted and operator["state"] == "found":
             drift.append(
-                f"{one['title']}: Subscription {metadata['namespace']}/{metadata['name']} is not ours and has {key} "
-                f"{spec.get(key)!r}, wanted {wanted!r}: left as it is; set platform_{key}s.{one['name']} to what you want"
+                f"{operator['title']}: Subscription {metadata['namespace']}/{metadata['name']} is not ours and has {key} "
+                f"{spec.get(key)!r}, wanted {wanted!r}: left as it is; set platform_{key}s.{operator['name']} to what you want"
             )
-    if status.get("state") == "UpgradePending" and one["installed"]:
-        drift.append(f"{one['title']}: {status.get('currentCSV')} waits for approval, {one['installed']} is installed")
+    if status.get("state") == "UpgradePending" and operator["installed"]:
+        drift.append(
+            f"{operator['title']}: {status.get('currentCSV')} waits for approval, {operator['installed']} is installed"
+        )
 
 
-def _offered(wanted: Wanted, one: Json, seen: Seen, errors: list[str]) -> None:
+def _offered(wanted: Wanted, operator: Json, seen: Seen, errors: list[str]) -> None:
     """Check package, channel and version against the PackageManifest; fill in the version that will be installed."""
-    name, package = one["name"], one["package"]
+    name, package = operator["name"], operator["package"]
     if seen.manifest is None:
         errors.append(
-            f"platform_sources.{name}: catalog {one['source']!r} offers no package {package!r}; name the CatalogSource that "
+            f"platform_sources.{name}: catalog {operator['source']!r} offers no package {package!r}; name the CatalogSource that "
             "does (`oc get packagemanifests -n openshift-marketplace`), e.g. your mirror's"
         )
         return
     channels = {each["name"]: each for each in seen.manifest["status"]["channels"]}
-    one["channel"] = one["channel"] or str(seen.manifest["status"].get("defaultChannel"))
-    if one["channel"] not in channels:
+    operator["channel"] = operator["channel"] or str(seen.manifest["status"].get("defaultChannel"))
+    if operator["channel"] not in channels:
         offered = ", ".join(f"{each} ({channels[each]['currentCSV']})" for each in sorted(channels))
         errors.append(
-            f"platform_channels.{name}: package {package} has no channel {one['channel']!r}; it has: {offered}; "
+            f"platform_channels.{name}: package {package} has no channel {operator['channel']!r}; it has: {offered}; "
             f"the default is {seen.manifest['status'].get('defaultChannel')}"
         )
         return
-    channel = channels[one["channel"]]
+    channel = channels[operator["channel"]]
     entries = [each["name"] for each in channel.get("entries") or []]
-    if one["csv"] and entries and one["csv"] not in entries:
+    if operator["csv"] and entries and operator["csv"] not in entries:
         errors.append(
-            f"platform_versions.{name}: channel {one['channel']!r} of {package} has no {one['csv']!r}; it has: "
+            f"platform_versions.{name}: channel {operator['channel']!r} of {package} has no {operator['csv']!r}; it has: "
             f"{', '.join(entries[:10])}"
         )
-    one["starting"] = one["csv"]
-    one["csv"] = one["csv"] or channel["currentCSV"]
+    operator["starting"] = operator["csv"]
+    operator["csv"] = operator["csv"] or channel["currentCSV"]
 
 
-def _groups(one: Json, entry: Json, seen: Seen, errors: list[str]) -> None:
+def _groups(operator: Json, entry: Json, seen: Seen, errors: list[str]) -> None:
     """Two OperatorGroups in a namespace, or one of the wrong mode, make OLM refuse every operator in it."""
     strangers = [group for group in seen.groups if not group["ours"]]
-    one["group"] = entry["group"] if not strangers else ""
+    operator["group"] = entry["group"] if not strangers else ""
     targets = strangers[0]["spec"].get("targetNamespaces") or [] if strangers else []
     if len(seen.groups) > 1:
         names = ", ".join(group["metadata"]["name"] for group in seen.groups)
         errors.append(
-            f"namespace {one['namespace']} has {len(seen.groups)} OperatorGroups ({names}), so OLM installs nothing there; "
+            f"namespace {operator['namespace']} has {len(seen.groups)} OperatorGroups ({names}), so OLM installs nothing there; "
             "delete all but one"
         )
     elif strangers and bool(targets) != (entry["group"] == OWN):
         mode = "its own namespace" if entry["group"] == OWN else "all namespaces (no targetNamespaces)"
         errors.append(
-            f"OperatorGroup {one['namespace']}/{strangers[0]['metadata']['name']} is not ours and targets "
-            f"{', '.join(targets) or 'all namespaces'}, but {one['package']} only installs for {mode}; delete that OperatorGroup"
+            f"OperatorGroup {operator['namespace']}/{strangers[0]['metadata']['name']} is not ours and targets "
+            f"{', '.join(targets) or 'all namespaces'}, but {operator['package']} only installs for {mode}; delete that OperatorGroup"
         )
 
 
-def _release(wanted: Wanted, one: Json, errors: list[str]) -> None:
+def _release(wanted: Wanted, operator: Json, errors: list[str]) -> None:
     """The version that will be reached has to belong to the release that the components are chosen for.
 
     Of an operator of ours that is the version that its channel, or pin, leads to: OLM upgrades to it, and never goes back.
     """
-    installed = str(one.get("installed") or "")
-    if installed and one["csv"] and one["state"] == "ours" and version(installed) > version(one["csv"]):
-        found = release_of(installed)
-        if found != wanted.release:
+    installed = str(operator.get("installed") or "")
+    if installed and operator["csv"] and operator["state"] == "ours" and version(installed) > version(operator["csv"]):
+        release = release_of(installed)
+        if release != wanted.release:
             errors.append(
                 f"trainlab_platform_release: {wanted.release!r} is wanted but {installed} is installed, and OLM installs no "
-                f"older version; set trainlab_platform_release to {found!r}"
+                f"older version; set trainlab_platform_release to {release!r}"
             )
         return
-    csv = (installed if one["state"] == "found" else "") or one["csv"]
-    found = release_of(csv)
-    if found and found != wanted.release:
-        where = "is installed" if csv == installed else f"is what channel {one['channel']!r} installs"
+    csv = (installed if operator["state"] == "found" else "") or operator["csv"]
+    release = release_of(csv)
+    if release and release != wanted.release:
+        where = "is installed" if csv == installed else f"is what channel {operator['channel']!r} installs"
         errors.append(
-            f"trainlab_platform_release: {wanted.release!r} is wanted but {csv} {where}; set trainlab_platform_release to {found!r}, or "
+            f"trainlab_platform_release: {wanted.release!r} is wanted but {csv} {where}; set trainlab_platform_release to {release!r}, or "
             f"platform_channels.{RHOAI} to a channel of {wanted.release}"
         )
 
@@ -282,7 +284,7 @@ def without_role(wanted: Wanted, plan: list[Json], authentication: Json | None) 
     `authentication` is OpenShift's Authentication `cluster`: it names an issuer of tokens on such clusters only.
     """
     issuer = str(((authentication or {}).get("spec") or {}).get("serviceAccountIssuer") or "")
-    ours = any(one["name"] == EFS and one["state"] in ("new", "ours") for one in plan)
+    ours = any(operator["name"] == EFS and operator["state"] in ("new", "ours") for operator in plan)
     if not issuer or not ours or wanted.storage.get("roleArn"):
         return []
     return [
@@ -293,7 +295,7 @@ def without_role(wanted: Wanted, plan: list[Json], authentication: Json | None) 
 
 def documents(wanted: Wanted, plan: list[Json]) -> list[Json]:
     """Return Namespaces, then OperatorGroups, then Subscriptions of all operators that are ours to install."""
-    ours = [one for one in plan if one["state"] in ("new", "ours")]
+    ours = [operator for operator in plan if operator["state"] in ("new", "ours")]
     namespaces = {
         our["namespace"]: {
             "apiVersion": "v1",
@@ -319,17 +321,17 @@ def documents(wanted: Wanted, plan: list[Json]) -> list[Json]:
     return [*namespaces.values(), *groups, *(_subscription(wanted, our) for our in ours)]
 
 
-def _subscription(wanted: Wanted, one: Json) -> Json:
+def _subscription(wanted: Wanted, operator: Json) -> Json:
     spec = {
-        "name": one["package"],
-        "channel": one["channel"],
-        "source": one["source"],
+        "name": operator["package"],
+        "channel": operator["channel"],
+        "source": operator["source"],
         "sourceNamespace": "openshift-marketplace",
         "installPlanApproval": wanted.approval,
     }
-    if one.get("starting"):
-        spec["startingCSV"] = one["starting"]
-    if one["name"] == EFS and wanted.storage.get("roleArn"):
+    if operator.get("starting"):
+        spec["startingCSV"] = operator["starting"]
+    if operator["name"] == EFS and wanted.storage.get("roleArn"):
         # without it the operator asks for no credentials and does not say so: openshift/library-go,
         # pkg/operator/csi/credentialsrequestcontroller/credentials_request_controller.go, shouldSync
         spec["config"] = {"env": [{"name": "ROLEARN", "value": str(wanted.storage["roleArn"])}]}
@@ -337,9 +339,9 @@ def _subscription(wanted: Wanted, one: Json) -> Json:
         "apiVersion": OLM,
         "kind": "Subscription",
         "metadata": {
-            "name": one["subscription"],
-            "namespace": one["namespace"],
-            "annotations": {labels.SERVED_BEFORE: one["record"]},
+            "name": operator["subscription"],
+            "namespace": operator["namespace"],
+            "annotations": {labels.SERVED_BEFORE: operator["record"]},
         },
         "spec": spec,
     }

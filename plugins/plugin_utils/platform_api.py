@@ -65,8 +65,10 @@ class PlatformApi(Api):
         """Return the discovery entry of a kind; None when the API server does not serve it (yet)."""
         if fresh or kind not in self._resources.get(api_version, {}):
             base = f"/api/{api_version}" if api_version == CORE_GROUP else f"/apis/{api_version}"
-            found = (self.get(base) or {}).get("resources", [])
-            self._resources[api_version] = {one["kind"]: one for one in found if "/" not in one["name"]}
+            resources = (self.get(base) or {}).get("resources", [])
+            self._resources[api_version] = {
+                resource["kind"]: resource for resource in resources if "/" not in resource["name"]
+            }
         return self._resources[api_version].get(kind)
 
     def path(self, api_version: str, kind: str, namespace: str = "", name: str = "") -> str | None:
@@ -200,25 +202,25 @@ def remove(
     `timeout` and `poll` are seconds. An object of the same name but another uid is not the one to remove.
     """
     pending = {}
-    for one in things:
-        metadata = one["metadata"]
-        path = str(api.path(one["apiVersion"], one["kind"], metadata.get("namespace", ""), metadata["name"]))
+    for thing in things:
+        metadata = thing["metadata"]
+        path = str(api.path(thing["apiVersion"], thing["kind"], metadata.get("namespace", ""), metadata["name"]))
         if api.delete(path, metadata["uid"], policy):
-            pending[path] = one
+            pending[path] = thing
     end = time.monotonic() + timeout
     while pending:
-        for path, one in list(pending.items()):
+        for path, thing in list(pending.items()):
             now = api.get(path)
-            if now is None or now["metadata"]["uid"] != one["metadata"]["uid"]:
+            if now is None or now["metadata"]["uid"] != thing["metadata"]["uid"]:
                 del pending[path]
-                lines.say(f"{title(one)}: gone")
+                lines.say(f"{title(thing)}: gone")
             elif time.monotonic() > end:
                 raise AnsibleActionFail(
-                    f"{title(one)} is still there {timeout:.0f} s after it was deleted, held by {held(now)}; check that "
+                    f"{title(thing)} is still there {timeout:.0f} s after it was deleted, held by {held(now)}; check that "
                     "its operator is running, then run the teardown again: it continues from here"
                 )
             else:
-                lines.changed(title(one), "waits for its finalizers")
+                lines.changed(title(thing), "waits for its finalizers")
         if pending:
             time.sleep(poll)
 
@@ -226,6 +228,6 @@ def remove(
 def held(thing: Json) -> str:
     """Return what keeps a deleted object: its finalizers and, for a namespace, what the controller reports."""
     finalizers = thing["metadata"].get("finalizers") or (thing.get("spec") or {}).get("finalizers") or ["nothing known"]
-    found = (thing.get("status") or {}).get("conditions") or []
-    bad = [f"{one.get('type')}: {one.get('message')}" for one in found if one.get("status") == "True"]
+    conditions = (thing.get("status") or {}).get("conditions") or []
+    bad = [f"{each.get('type')}: {each.get('message')}" for each in conditions if each.get("status") == "True"]
     return "; ".join([", ".join(finalizers), *bad])

@@ -49,9 +49,9 @@ class Verdict:
     note: str = ""
 
 
-def _words(one: Json) -> str:
-    text = f"{one.get('type')}={one.get('status')}"
-    reason = ": ".join(str(one[key]) for key in ("reason", "message") if one.get(key))
+def _words(status_condition: Json) -> str:
+    text = f"{status_condition.get('type')}={status_condition.get('status')}"
+    reason = ": ".join(str(status_condition[key]) for key in ("reason", "message") if status_condition.get(key))
     return f"{text} ({reason})" if reason else text
 
 
@@ -72,16 +72,18 @@ def judge(thing: Json | None, ready: Json) -> Verdict:
     """
     if thing is None:
         return Verdict(WAITING, "does not exist yet")
-    found = condition(thing, ready["condition"]) if ready.get("condition") else {}
+    required = condition(thing, ready["condition"]) if ready.get("condition") else {}
     broken = condition(thing, ready["failed"]) if ready.get("failed") else {}
     if broken.get("status") == "True":
         reason = str(broken.get("reason"))
         if reason in ready.get("hopeless", []):
             return Verdict(FAILED, _words(broken))
-        if found.get("status") != "True":
+        if required.get("status") != "True":
             return Verdict(WAITING, _words(broken), turns=FAILED, reason=reason)
     if ready.get("condition"):
-        return Verdict(READY if found.get("status") == "True" else WAITING, _words(found) if found else "no status yet")
+        return Verdict(
+            READY if required.get("status") == "True" else WAITING, _words(required) if required else "no status yet"
+        )
     if ready.get("path"):
         value = _value(thing, ready["path"])
         good = value == ready["equals"]
@@ -100,8 +102,8 @@ def judge(thing: Json | None, ready: Json) -> Verdict:
 
 def _asked(thing: Json, asks: Json) -> str:
     """Return the reason of the first condition that waits for a person, empty without one."""
-    found = (thing.get("status") or {}).get("conditions") or []
-    return next((str(one["reason"]) for one in found if one.get("reason") in asks), "")
+    conditions = (thing.get("status") or {}).get("conditions") or []
+    return next((str(each["reason"]) for each in conditions if each.get("reason") in asks), "")
 
 
 def _stale(thing: Json) -> bool:
@@ -118,8 +120,8 @@ def _older(thing: Json, csv: str) -> bool:
 
 def _unhappy(thing: Json) -> str:
     """The conditions that are not True, without those of parts that were not requested."""
-    found = (thing.get("status") or {}).get("conditions") or []
-    bad = [_words(one) for one in found if one.get("status") != "True" and one.get("reason") != "Removed"]
+    conditions = (thing.get("status") or {}).get("conditions") or []
+    bad = [_words(each) for each in conditions if each.get("status") != "True" and each.get("reason") != "Removed"]
     return f"; {'; '.join(bad)}" if bad else ""
 
 
@@ -128,9 +130,9 @@ def judge_subscription(subscription: Json | None) -> Verdict:
     if subscription is None:
         return Verdict(WAITING, "the Subscription does not exist yet")
     for kind, bad in UNRECOVERABLE_SUBSCRIPTION.items():
-        found = condition(subscription, kind)
-        if found.get("status") == bad:
-            return Verdict(FAILED, _words(found))
+        status_condition = condition(subscription, kind)
+        if status_condition.get("status") == bad:
+            return Verdict(FAILED, _words(status_condition))
     resolution = condition(subscription, "ResolutionFailed")
     if resolution.get("status") == "True":
         # a new one may say so while its catalog is still being read; only ErrorPreventedResolution is retried
@@ -145,15 +147,15 @@ def version(csv: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", csv.partition(".")[2]))
 
 
-def judge_version(one: Json, subscription: Json) -> Verdict:
+def judge_version(operator: Json, subscription: Json) -> Verdict:
     """Judge whether the installed version is the expected one: READY, or what still has to happen.
 
-    `one` is an operator of platform_plan. Of somebody else's, and of one without an expected version, only what OLM is doing counts;
+    `operator` is one of platform_plan. Of somebody else's, and of one without an expected version, only what OLM is doing counts;
     an upgrade that waits for approval is not waited for.
     """
     status = subscription.get("status") or {}
     installed, current = str(status.get("installedCSV") or ""), str(status.get("currentCSV") or "")
-    expected = "" if one.get("state") == "found" else str(one.get("csv") or "")
+    expected = "" if operator.get("state") == "found" else str(operator.get("csv") or "")
     manual = (subscription.get("spec") or {}).get("installPlanApproval") == "Manual"
     if not installed:
         return Verdict(WAITING, f"Subscription {status.get('state') or 'no state yet'}")
@@ -162,10 +164,10 @@ def judge_version(one: Json, subscription: Json) -> Verdict:
         if current == installed and status.get("state") == "AtLatestKnown":
             return Verdict(WAITING, f"{text}, and OLM offers no upgrade to it", FAILED, "NoUpgrade", brief=True)
         return Verdict(WAITING, text)
-    if expected and manual and one.get("starting") and version(installed) > version(expected):
+    if expected and manual and operator.get("starting") and version(installed) > version(expected):
         return Verdict(
             FAILED,
-            f"{installed} is installed, newer than platform_versions.{one['name']}, and OLM installs no older version; set it to "
+            f"{installed} is installed, newer than platform_versions.{operator['name']}, and OLM installs no older version; set it to "
             f"{installed}, or remove it",
         )
     if current and current != installed and not manual:

@@ -36,5 +36,9 @@ def _playbook(name: str) -> str:
 
 def _inventories() -> list[str]:
     """Return what was given as -i, without a default that the same folder has again; Ansible has made its paths absolute."""
-    given = list(context.CLIARGS.get("inventory") or ())
-    return [] if given == constants.DEFAULT_HOST_LIST else [each if "," in each else short(each) for each in given]
+    inventories = list(context.CLIARGS.get("inventory") or ())
+    return (
+        []
+        if inventories == constants.DEFAULT_HOST_LIST
+        else [each if "," in each else short(each) for each in inventories]
+    )

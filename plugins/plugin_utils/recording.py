@@ -75,15 +75,17 @@ def clean(thing: Any) -> Any:
     if isinstance(thing, dict):
         secret = "value" in thing and KEY.search(str(thing.get("name", "")))  # an environment variable
         return {
-            key: REMOVED if _told(value) and (KEY.search(str(key)) or (secret and key == "value")) else clean(value)
+            key: REMOVED
+            if _is_secret(value) and (KEY.search(str(key)) or (secret and key == "value"))
+            else clean(value)
             for key, value in thing.items()
         }
     if isinstance(thing, list):
-        return [clean(one) for one in thing]
+        return [clean(item) for item in thing]
     return clean_text(thing) if isinstance(thing, str) else thing
 
 
-def _told(value: Any) -> bool:
+def _is_secret(value: Any) -> bool:
     """Tell whether a value may be a secret: an empty one and a switch are none."""
     return not isinstance(value, bool) and bool(value)
 
@@ -103,10 +105,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """An object in one pass: `found` holds `status` and, for nodes, `labels`; `file` is the file of its sequence, empty: none."""
+    """An object in one pass: `fields` holds `status` and, for nodes, `labels`; `file` is the file of its sequence, empty: none."""
 
     place: Place
-    found: Json
+    fields: Json
     file: str = ""
 
 
@@ -121,14 +123,14 @@ class Recording:
 
     def see(self, seconds: float, stamp: str, seen: Seen) -> bool:
         """Append what an object reports if it differs from the last time; tell whether it did."""
-        found: Json = clean(still(seen.found))
-        text = json.dumps(found, sort_keys=True)
+        fields: Json = clean(still(seen.fields))
+        text = json.dumps(fields, sort_keys=True)
         if self._last.get(seen.place) == text:
             return False
         self._last[seen.place] = text
-        self._append(seconds, stamp, seen.place, found)
+        self._append(seconds, stamp, seen.place, fields)
         if seen.file:
-            step = {"source": f"{CHANGES}:{len(self.lines)}", "at": round(seconds, 1)} | found
+            step = {"source": f"{CHANGES}:{len(self.lines)}", "at": round(seconds, 1)} | fields
             self._steps[seen.file].setdefault(seen.place, []).append(step)
         return True
 
@@ -140,8 +142,8 @@ class Recording:
             self._append(seconds, stamp, place, {"gone": True})
         return bool(left)
 
-    def _append(self, seconds: float, stamp: str, place: Place, found: Json) -> None:
-        line = {"at": round(seconds, 1), "time": stamp, **place._asdict(), **found}
+    def _append(self, seconds: float, stamp: str, place: Place, fields: Json) -> None:
+        line = {"at": round(seconds, 1), "time": stamp, **place._asdict(), **fields}
         self.lines.append(json.dumps(line))
 
     def files(self, bundle: str) -> dict[str, Json]:
@@ -159,7 +161,7 @@ def still(thing: Any) -> Any:
     """Return the data without stamps that change by themselves."""
     if isinstance(thing, dict):
         return {key: still(value) for key, value in thing.items() if key not in VOLATILE}
-    return [still(one) for one in thing] if isinstance(thing, list) else thing
+    return [still(item) for item in thing] if isinstance(thing, list) else thing
 
 
 def write_bundle(archive: Path, files: dict[str, str]) -> None:

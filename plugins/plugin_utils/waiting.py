@@ -71,9 +71,9 @@ class Follower:
             if stamp <= last:
                 continue
             last = stamp
-            found = OURS.match(text)
-            if found:
-                self._lines.say(found.group(1)[:200])
+            match = OURS.match(text)
+            if match:
+                self._lines.say(match.group(1)[:200])
         self._seen[(pod, container)] = last
 
 
@@ -105,14 +105,14 @@ def watch_pods(
     now = datetime.now(UTC)
     for pod in sorted(pods, key=name):
         lines.changed(name(pod), state(pod))
-    troubles = [found for pod in pods if (found := diagnose(pod, now, grace, block))]
+    troubles = [trouble for pod in pods if (trouble := diagnose(pod, now, grace, block))]
     if restarts:
-        for found in troubles:
-            if found.may_return:
-                lines.changed(f"lost {found.pod}", found.reason)
-        troubles = [found for found in troubles if not found.may_return]
+        for trouble in troubles:
+            if trouble.may_return:
+                lines.changed(f"lost {trouble.pod}", trouble.reason)
+        troubles = [trouble for trouble in troubles if not trouble.may_return]
     # a rank whose peer died fails with an error of its own: the first one to end is the cause
-    troubles.sort(key=lambda found: (_ended_at(found, pods), found.pod))
+    troubles.sort(key=lambda trouble: (_ended_at(trouble, pods), trouble.pod))
     return explain(api, namespace, troubles[0]) if troubles else None
 
 

@@ -105,8 +105,13 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     assert ada.read_text(encoding="utf-8") != written, "the token of a ServiceAccount that is gone is not kept"
     assert may(ada, "create", "kubeflow.org", "pytorchjobs", "trainlab-ada")
     assert beside_ada(cluster, made - bare) == untouched
-    fewer = cluster.playbook("attendees", **wanted | {"attendees_preflight": False, "attendees_cluster_queue": ""})
+    fewer = cluster.playbook(
+        "attendees",
+        **wanted | {"attendees_preflight": False, "attendees_cluster_queue": "", "attendees_transfer": True},
+    )
     assert fewer.code == 0, fewer.text
+    assert may(ada, "create", "", "pods/exec", "trainlab-ada")
+    assert not may(ada, "create", "", "pods/exec", "trainlab-grace")
     left_out = sorted(each.split(" ")[1] for each in made - cluster.objects())
     assert left_out == sorted(("ClusterQueue", "ClusterRoleBinding", "LocalQueue") * 2)
     assert allowed(ada, "trainlab-grace") == ABOUT_ONESELF

@@ -139,12 +139,17 @@ def test_checkout_is_sent_built_and_its_digest_written(
     until(lambda: cluster.client.path("config.openshift.io/v1", "Proxy", "cluster") is not None)
     cluster.client.apply(proxy | {"spec": {"trustedCA": {"name": "user-ca-bundle"}}})
     cluster.client.status(proxy, {"httpsProxy": "http://proxy.example.com:3128"})
-    last = cluster.playbook("image", **wanted, trainlab_cluster_proxy=True, image_pip_args="--retries=9")
+    more = {"image_pip_args": "--retries=9", "image_tracking": True}
+    last = cluster.playbook("image", **wanted, trainlab_cluster_proxy=True, **more)
     assert last.code == 0, last.text
     assert builder.started == 3
     config = cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")
     pip = {"name": "PIP_ARGS", "value": "--retries=9 --cert=/etc/pki/tls/certs/ca-bundle.crt"}
-    assert config and pip in config["spec"]["strategy"]["dockerStrategy"]["buildArgs"]
+    tracking = {"name": "TRACKING", "value": "yes"}
+    assert config and {str(pip), str(tracking)} < {
+        str(each) for each in config["spec"]["strategy"]["dockerStrategy"]["buildArgs"]
+    }
+    assert tracking not in docker["buildArgs"], "only on request"
     cluster.client.delete(kind)
     assert site.read_text(encoding="utf-8") != text
 

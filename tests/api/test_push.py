@@ -54,9 +54,9 @@ def test_pushed_once_with_the_digest_that_the_registry_gives(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Compressed; what a HEAD says is the digest; the second time nothing is built. With GPUs it is another image."""
+    """Compressed; what a HEAD says is the digest; the second time nothing is built. With GPUs or trackers it is another image."""
     built: list[str] = []
-    monkeypatch.setattr(trainer_image, "_in_buildahs_store", lambda ref, gpu: built.append(ref))
+    monkeypatch.setattr(trainer_image, "_in_buildahs_store", lambda ref, *_: built.append(ref))
     monkeypatch.setattr(images, "stored", lambda ref: image)
     monkeypatch.setattr(
         locks, "waiting", lambda *_: contextlib.nullcontext()
@@ -64,16 +64,16 @@ def test_pushed_once_with_the_digest_that_the_registry_gives(
     login = registry.login(tmp_path / "auth.json", name=f"{registry.host}/team")
     to = push.target(f"{registry.host}/{NAME}", str(login), str(registry.authority))
     said = []
-    for gpu in (False, False, True):
-        trainer_image.build_and_push(to, gpu)
+    for options in ((False, False), (False, False), (True, False), (False, True)):
+        trainer_image.build_and_push(to, *options)
         said.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
     tags = [ref.rpartition(":")[2] for ref in built]
-    assert tags == [tags[0], f"{tags[0]}-gpu"]
+    assert tags == [tags[0], f"{tags[0]}-gpu", f"{tags[0]}-tracking"]
     body, head = registry.get(f"{NAME}/manifests/{tags[0]}")
     digest = head["Docker-Content-Digest"]
     assert digest == f"sha256:{hashlib.sha256(body).hexdigest()}"
-    assert [one["image"] for one in said] == [f"{registry.host}/{NAME}@{digest}"] * 3
-    assert [one["changed"] for one in said] == [True, False, True]
+    assert [one["image"] for one in said] == [f"{registry.host}/{NAME}@{digest}"] * 4
+    assert [one["changed"] for one in said] == [True, False, True, True]
     assert {layer["mediaType"] for layer in json.loads(body)["layers"]} == {f"{oci.LAYER}+gzip"}
     assert list((paths.CACHE / "tmp").glob("push-*/auth.json")) == [], "no login is left behind"
 

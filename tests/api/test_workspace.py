@@ -91,12 +91,16 @@ def test_from_nothing_to_nothing(cluster: Cluster) -> None:
         assert user_may(cluster, f"system:serviceaccount:{SPACE}:trainlab", group, resource, SPACE)
         assert not user_may(cluster, "ada", group, resource, "default")
         assert not user_may(cluster, "bob", group, resource, SPACE)
+    assert not user_may(cluster, "ada", "", "pods/exec", SPACE)
     admission(cluster)
 
     second = cluster.playbook("workspace", "-v", **FULL)
     assert (second.code, second.changed) == (0, 0), second.text
     planned = cluster.playbook("workspace", "--check", **FULL)
     assert (planned.code, planned.changed) == (0, 0), planned.text
+    opened = cluster.playbook("workspace", **FULL | {"workspace_members_transfer": True})
+    assert opened.code == 0, opened.text
+    assert user_may(cluster, "ada", "", "pods/exec", SPACE) and not user_may(cluster, "bob", "", "pods/exec", SPACE)
 
     less = WANTED | {
         "workspace_network": False,

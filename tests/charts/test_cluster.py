@@ -137,11 +137,18 @@ def test_pods_are_counted_by_scopes_too(cluster: Lookups) -> None:
     for scopes, enough, words in (
         (by_class("In", CLASS), 4, "4 at once: 4 of the job; pods"),
         ({"scopes": ["NotTerminating"]}, 2, "2 at once: 1 of the promotion, 1 of the server; the server could not"),
+        (
+            {"scopes": ["NotTerminating"]},
+            3,
+            "3 at once: 1 of the promotion, 1 of TensorBoard, 1 of the server; the server",
+        ),
     ):
+        board = f"site.tensorboard.enabled={str('TensorBoard' in words).lower()}"
         cluster.objects = [quota({"pods": str(enough)}, scopes)]
-        documents(cluster.template(LOCAL, *sets))
+        documents(cluster.template(LOCAL, *sets, board))
         cluster.objects = [quota({"pods": str(enough - 1)}, scopes)]
-        assert f"pods is {enough - 1}, 0 in use, the release makes {words}" in cluster.template(LOCAL, *sets).stderr
+        said = cluster.template(LOCAL, *sets, board).stderr
+        assert f"pods is {enough - 1}, 0 in use, the release makes {words}" in said
 
 
 def test_an_existing_claim_that_is_not_there_is_refused(cluster: Lookups) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainlab.config.loading import load_values
 
 from charts.cli import trainlab
 from charts.rendering import CHART, HELMS, SITE, Case, binary, cases, environment
@@ -40,6 +41,14 @@ def released(case: Case, preset: bool = False) -> dict[str, Any]:
     out = helm("helm4", os.devnull, "install", case.phase, str(CHART), *files, "--dry-run=client", "-o", "json")
     release: dict[str, Any] = json.loads(out)
     return release
+
+
+@SCALES
+def test_notes_name_the_folder_of_what_was_trained(case: Case) -> None:
+    """Adapters leave no whole model."""
+    rank = load_values([Path(file) for file in case.files]).phase.adapter_rank
+    said = "gate.json, report.html, " + ("lora_adapter/." if rank else "best_model/.")
+    assert said in released(case)["info"]["notes"]
 
 
 @pytest.mark.parametrize("name", HELMS)

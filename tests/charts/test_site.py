@@ -229,7 +229,7 @@ def test_environment_and_certificates_reach_who_needs_them() -> None:
 
 
 def test_each_variable_of_our_own_is_known_as_such() -> None:
-    sets = ("site.storage.data.size=1Gi", "site.hfTokenSecret=hf", "site.caConfigMap=ca")
+    sets = ("site.storage.data.size=1Gi", "site.hfTokenSecret=hf", "site.caConfigMap=ca", 'site.reportTo=["mlflow"]')
     seen: set[str] = set()
     on_cpu = (*sets, "phase.serve.gpus=0", "site.images.vllm=a/vllm-cpu:1")
     for files, settings in ((FULL, sets), (LOCAL, sets), (FULL, on_cpu)):

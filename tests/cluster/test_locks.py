@@ -69,7 +69,7 @@ def test_whoever_waits_for_an_image_waits_for_any(
     with held(tmp_path / "trainer.lock") as other:
         assert other.stdin
         threading.Timer(0.3, other.stdin.close).start()
-        with images.one_build():
+        with images.exclusive_build():
             pass
     assert capsys.readouterr().out.startswith(f"    another build of an image is running (pid {other.pid}: ")
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import every
 import pytest
-from pages import commands, replay, role_variables, seeds, sizing
+from pages import commands, replay, role_variables, sizing
 from pages.__main__ import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,17 +39,6 @@ def test_each_values_file_has_a_row() -> None:
         for path in (ROOT / "values").rglob("*.yaml")
         if path.parent.name not in ("seeds", "room", "data")
     }
-
-
-def test_each_line_of_a_source_document_names_a_key() -> None:
-    """And each overlay with a document's numbers is judged."""
-    documents = {name: entry for name, entry in seeds.LINES.items() if name != "words"}
-    overlays = {overlay for entry in documents.values() for overlay in entry["overlays"]}
-    assert overlays == {path.stem for path in seeds.VALUES.glob("seeds/*.yaml")}
-    for entry in documents.values():
-        for line, key, why in entry["lines"]:
-            assert key or why, line
-            assert "phase." not in key or seeds.value(list(entry["overlays"]), key), f"{line}: no such key: {key}"
 
 
 def test_each_role_has_its_variables() -> None:

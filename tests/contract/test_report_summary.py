@@ -20,14 +20,20 @@ ROWS = [
 PAIR = {"question": "When can babies have honey?", "base": {"text": "At\n12 weeks."}, "tuned": {"text": "Never " * 30}}
 
 
-def rendered(gate: dict[str, Any], report: dict[str, Any], **more: Any) -> str:
+def rendered(gate: dict[str, Any], report: dict[str, Any], board: bool = False, **more: Any) -> str:
     """Return the text, with Jinja set up as Ansible's lookup does."""
     environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         __report_results={"gate": gate, "report": report, "path": "artifacts/r"},
         __report_run="survival-1",
-        trainlab_resolved={"phase": {"title": "T"}, "claims": {"runs": "c"}},
+        trainlab_resolved={
+            "phase": {"title": "T"},
+            "claims": {"runs": "c"},
+            "kubectl": "oc",
+            "site": {"tensorboard": {"enabled": board}},
+        },
         trainlab_namespace="n",
+        trainlab_release="demo",
         **more,
     )
 
@@ -49,7 +55,7 @@ def test_the_clearest_pair_comes_first_and_each_score_has_a_row() -> None:
 
 
 def test_the_demo_without_a_cluster_tells_the_same_pair_and_rows() -> None:
-    lines = "\n".join(alone.told({"clearest": [PAIR], "rows": ROWS})).split("\n")
+    lines = "\n".join(alone.report_lines({"clearest": [PAIR], "rows": ROWS})).split("\n")
     assert lines[1].startswith("The clearest of the answers") and lines[2] == "When can babies have honey?"
     assert lines[3] == "  base   At 12 weeks." and lines[4].startswith("  tuned  Never") and max(map(len, lines)) <= 130
     printed = [
@@ -60,7 +66,7 @@ def test_the_demo_without_a_cluster_tells_the_same_pair_and_rows() -> None:
         ).splitlines()
     ]
     assert [line for line in lines if "134 questions" in line] == [line for line in printed if "134 questions" in line]
-    assert next(alone.told({"rows": []})).startswith("\nheld-out"), "an image phase has no pairs"
+    assert next(alone.report_lines({"rows": []})).startswith("\nheld-out"), "an image phase has no pairs"
 
 
 def test_a_report_without_pairs_begins_with_the_run() -> None:
@@ -86,3 +92,10 @@ def test_the_page_is_named_where_there_is_one() -> None:
     assert "    Open this       http://10.1.2.3/ in a browser: both answer side by side" in lines
     assert f"    On a laptop     {page['tunnel']}, then open http://localhost:8080/" in lines
     assert "Open this" not in rendered({}, {}, serve_result=served | {"page": "", "tunnel": ""}), "vLLM has no page"
+
+
+def test_tensorboard_is_named_where_the_release_has_one() -> None:
+    gate = {"promoted": True, "verdict": "better", "reasons": []}
+    line = "    TensorBoard     oc -n n port-forward deployment/demo-tensorboard 6006:8080, then open http://localhost:6006/"
+    assert line in rendered(gate, {}, board=True).splitlines()
+    assert "TensorBoard" not in rendered(gate, {})

@@ -1,4 +1,4 @@
-"""docs/style.py: the pages to act by are as it asks, and it finds what it is for."""
+"""docs/style.py: the pages to act by and the names in the code are as it asks, and it finds what it is for."""
 
 from __future__ import annotations
 
@@ -44,3 +44,22 @@ def test_a_word_that_people_search_for_is_in_a_heading() -> None:
     pages = ["# Kubectl and SSH\n\nquota", "## Upgrade"]
     missing = style.not_in_headings(pages)
     assert {"kubectl", "ssh", "upgrade"} & set(missing) == set() and "quota" in missing
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("found = 1\nfor one in (): pass", ["1: `found`", "2: `one`"]),
+        ("def told(given, *, whole=1, **one): pass", ["1: `told`", "1: `given`", "1: `whole`", "1: `one`"]),
+        (
+            "class A:\n    def f(self):\n        self.last_one = lambda whole_text: 0",
+            ["3: `last_one`", "3: `whole_text`"],
+        ),
+        ("import one\nprint(one.told, given=[a for a in found])", []),
+        ("ones = foundation = 'one found'", []),
+    ],
+)
+def test_a_name_that_says_nothing_is_found(source: str, names: list[str]) -> None:
+    findings = sorted(style.empty_names(source))
+    assert sorted(f"{line}: {what.partition(': ')[0]}" for line, what in findings) == sorted(names)
+    assert all(": name " in what for _, what in findings)

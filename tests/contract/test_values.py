@@ -34,6 +34,16 @@ def test_the_numbers_of_a_source_document_are_an_overlay(path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("path", sorted((VALUES / "data").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_data_set_of_full_scale_is_an_overlay(path: Path) -> None:
+    """Of the phase that its head names; check and chart take both."""
+    full = re.search(r"-f values/([\w-]+\.yaml)", path.read_text(encoding="utf-8"))
+    assert full
+    assert load_values([VALUES / full[1], path]).phase.name == Path(full[1]).stem
+    done = template((str(VALUES / full[1]), str(path)))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)
 def test_full_scale_is_correct_and_named_after_its_file(path: Path) -> None:
     assert load_values([path]).phase.name == path.stem

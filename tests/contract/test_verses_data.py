@@ -199,3 +199,31 @@ def test_no_near_duplicates() -> None:
     known = [(row["id"], grams(row["verse"])) for row in all_rows()]
     close = [(a, b) for (a, x), (b, y) in combinations(known, 2) if len(x & y) / len(x | y) >= NEAR_DUPLICATE]
     assert close == []
+
+
+READING = [json.loads(line) for line in (DATA / "reading.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_questions_on_reading_have_one_right_answer_in_four() -> None:
+    """Six of each kind; ASCII, as the verses."""
+    assert Counter(row["kind"] for row in READING) == dict.fromkeys(("analysis", "style", "genre", "context"), 6)
+    assert len({row["id"] for row in READING}) == len(READING)
+    for row in READING:
+        choices = [row["answer"], *row["distractors"]]
+        assert len(set(choices)) == 4 and all(map(str.isascii, [row["question"], *choices])), row["id"]
+    for kind in ("style", "context"):
+        assert not [
+            row["id"] for row in READING if row["kind"] == kind and row["answer"].lower() in row["question"].lower()
+        ]
+
+
+@pytest.mark.parametrize("row", [row for row in READING if row["kind"] == "analysis"], ids=lambda row: row["id"])
+def test_the_right_form_of_a_verse_is_right_by_the_rules(row: dict[str, Any]) -> None:
+    """And the rules refuse the wrong ones that they know."""
+    verse = row["question"].partition("\n")[2]
+    forms = {"ABAB": "quatrain_abab", "AABB": "quatrain_aabb", "a haiku": "haiku", "a limerick": "limerick"}
+    if row["answer"] in forms:
+        assert adherence(verse, forms[row["answer"]]) == 1
+        assert all(adherence(verse, forms[wrong]) < 1 for wrong in row["distractors"] if wrong in forms)
+    else:
+        assert row["answer"] in ("a simile", "an alliteration")

@@ -24,7 +24,7 @@ def push(context: Path, dockerfile: str, repository: str, tag: str) -> str:
     """Build and hand out; returns the digest of the manifest."""
     ref = f"{BUILT}:{tag}"
     # the folders of the trainer image's layers, which this one shares
-    with images.one_build():
+    with images.exclusive_build():
         trainer_image.build_stage("final", ref, context, dockerfile)
         images.export(ref, trainer_image.LAYOUT)
         digest = str(oci.manifest_of(trainer_image.LAYOUT, ref)["digest"])
@@ -34,7 +34,7 @@ def push(context: Path, dockerfile: str, repository: str, tag: str) -> str:
 
 def forget(repository: str) -> None:
     """Remove all images of a repository from both stores; running nodes keep theirs until the cluster goes down."""
-    with images.one_build():
+    with images.exclusive_build():
         image_store.forget([ref for ref in image_store.refs() if ref.startswith(f"{repository}@")])
         for ref in images.buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split():
             if ref.startswith(f"{BUILT}:"):

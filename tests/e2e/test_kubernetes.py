@@ -149,6 +149,7 @@ def credential(kubeconfig: Path, authority: Path) -> dict[str, str | None]:
 def there() -> list[str]:
     """Return what a playbook could leave behind, in the namespace and outside."""
     spaced = "pods,pvc,jobs,configmaps,secrets,services,serviceaccounts,roles,rolebindings,deployments,daemonsets"
-    spaced += ",pytorchjobs,inferenceservices,servingruntimes"
-    found = machine.kubectl("-n", NAMESPACE, "get", spaced, "-o", "name")
+    served = machine.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
+    kinds = [spaced, *(kind for kind in served if kind.endswith((".kubeflow.org", ".x-k8s.io", ".kserve.io")))]
+    found = machine.kubectl("-n", NAMESPACE, "get", ",".join(kinds), "-o", "name")
     return sorted((found + machine.kubectl("get", "namespaces,clusterroles,pv,storageclasses", "-o", "name")).split())

@@ -56,6 +56,7 @@ SITE: dict[str, Any] = {
     "serving": True,
     "expose": {"enabled": False, "host": ""},
     "monitoring": {"enabled": False},
+    "tensorboard": {"enabled": False, "host": ""},
     "hardwareProfile": {"name": "", "namespace": ""},
 }
 

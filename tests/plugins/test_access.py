@@ -15,7 +15,7 @@ from plugins.test_network import TEMPLATES
 
 ALL = both(
     want(phase__serve__hours=2, site__expose__enabled=True, site__expose__host="m.example.com"),
-    want(site__monitoring__enabled=True),
+    want(site__monitoring__enabled=True, site__tensorboard__enabled=True),
 )
 ROUTES = break_("/apis/route.openshift.io/v1", {"resources": [{"name": "routes"}]})
 
@@ -27,7 +27,7 @@ def test_the_role_of_a_workspace_grants_what_is_asked_for(cluster: Any, api: str
     both(ALL, want(site__trainingApi=api), ROUTES if openshift else want())(case)
     granted = {
         (group, resource, verb)
-        for rule in role(exposes=True, monitors=True)
+        for rule in role(exposes=True, monitors=True, tensorboard=True)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -35,8 +35,16 @@ def test_the_role_of_a_workspace_grants_what_is_asked_for(cluster: Any, api: str
     core, operators = rights.wanted(case.cluster_state())
     asked = {(group, resource, verb) for group, resource, verbs in core + operators for verb in verbs}
     assert asked <= granted, asked - granted
-    kinds = {resource for rule in role(exposes=False, monitors=False) for resource in rule["resources"]}
+    kinds = {
+        resource for rule in role(exposes=False, monitors=False, tensorboard=False) for resource in rule["resources"]
+    }
     assert not kinds & {"routes", "ingresses", "podmonitors"}
+
+
+def test_pods_are_opened_only_where_it_is_asked_for() -> None:
+    """Who can exec can read what a pod mounts."""
+    execs = [[rule for rule in role(transfer=asked) if "pods/exec" in rule["resources"]] for asked in (False, True)]
+    assert execs == [[], [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}]]
 
 
 def role(**space: bool) -> list[dict[str, Any]]:

@@ -57,3 +57,23 @@ def test_vllms_template_has_to_be_one_for_the_phase(
     }
     said = " ".join(error_of(ansible("playbooks/image.yml", "-e", json.dumps(given))).split())
     assert words in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("openshift", [True, False])
+def test_a_missing_template_is_said_only_where_openshift_has_templates(cluster: Any, openshift: bool) -> None:
+    kept = Kept(cluster)
+    if not openshift:
+        kept["/apis"]["groups"] = [one for one in kept["/apis"]["groups"] if one["name"] != "template.openshift.io"]
+        del kept["/apis/template.openshift.io/v1"]
+    given = {
+        "trainlab_kubeconfig": str(cluster.kubeconfig),
+        "trainlab_values": ["values/survival.yaml"],
+        "trainlab_site": {"images": {"trainer": "registry.example.com/trainlab/trainer:0.1.0"}},
+        "trainlab_image_build": False,
+        "image_site_file": "",
+    }
+    done = ansible("playbooks/image.yml", "-e", json.dumps(given))
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = "vllm-cuda-runtime-template is not there; vLLM is docker.io/vllm/" in " ".join(done.stdout.split())
+    assert said == openshift, done.stdout

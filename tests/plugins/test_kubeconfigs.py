@@ -1,4 +1,4 @@
-"""plugins/action/attendees_kubeconfigs.py against a server that speaks HTTP: many at once, each its own."""
+"""plugins/action/attendees_kubeconfigs.py and attendees_end.py against a server that speaks HTTP: many at once, each its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.trainlab.rhoai.plugins.action import attendees_kubeconfigs
+from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.action import attendees_end, attendees_kubeconfigs
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi
 
@@ -42,15 +43,13 @@ def serve(cluster: Any, answer: Callable[[int], Any]) -> None:
         cluster.objects[f"{path(one)}/token"] = lambda _sent, number=number: answer(number)
 
 
-def write(cluster: Any, dest: Path, people: list[dict[str, str]] = PEOPLE, count: int = 0) -> dict[str, Any]:
+def write(cluster: Any, dest: Path, people: list[dict[str, str]] = PEOPLE) -> dict[str, Any]:
     """Run the plugin as Ansible does."""
     action = attendees_kubeconfigs.ActionModule.__new__(attendees_kubeconfigs.ActionModule)
     action._task = SimpleNamespace(check_mode=False)
     action.api = PlatformApi(str(cluster.kubeconfig))
     args = {
         "attendees": people,
-        "count": count,
-        "prefix": "trainlab-",
         "service_account": "attendee",
         "dest": str(dest),
         "hours": 2.0,
@@ -102,7 +101,23 @@ def test_one_that_is_refused_ends_it_after_those_before(cluster: Any, tmp_path: 
     assert sorted(owners(tmp_path / "out")) == ["user1", "user2"]
 
 
-def test_the_token_of_who_has_no_place_any_more_ends(cluster: Any, tmp_path: Path) -> None:
+def end(cluster: Any, dest: Path, count: int, *, confirmed: bool = False, check: bool = False) -> dict[str, Any]:
+    """Run attendees_end as Ansible does."""
+    action = attendees_end.ActionModule.__new__(attendees_end.ActionModule)
+    action._task = SimpleNamespace(check_mode=check)
+    action.api = PlatformApi(str(cluster.kubeconfig))
+    args = {
+        "count": count,
+        "confirmed": confirmed,
+        "prefix": "trainlab-",
+        "service_account": "attendee",
+        "dest": str(dest),
+    }
+    result: dict[str, Any] = action.run_on_cluster(args)
+    return result
+
+
+def test_a_lower_count_ends_access_only_when_it_is_confirmed(cluster: Any, tmp_path: Path) -> None:
     """Of those that are counted, in namespaces of this prefix; another workshop's and those that were named stay as they are."""
     serve(cluster, lambda number: token(PEOPLE[number]["name"], hours=2))
     spaces = [(each["namespace"], each["name"]) for each in PEOPLE] + [
@@ -114,12 +129,17 @@ def test_the_token_of_who_has_no_place_any_more_ends(cluster: Any, tmp_path: Pat
     cluster.items(
         "/api/v1/namespaces", *({"metadata": {"name": n, "labels": m}} for n, m in zip(names, labels, strict=True))
     )
-    write(cluster, tmp_path / "out", count=12)
-    cluster.asked.clear()
-    fewer = write(cluster, tmp_path / "out", PEOPLE[:10], count=10)
+    out = tmp_path / "out"
+    write(cluster, out)
+    assert not end(cluster, out, 12)["changed"]
+    with pytest.raises(
+        AnsibleActionFail, match=r"end the access of user11, user12; .*attendees_end=true.*attendees_count to 12"
+    ):
+        end(cluster, out, 10)
+    assert "would end" in end(cluster, out, 10, check=True)["ended"][0]
+    assert end(cluster, out, 0)["ended"] == [], "a list may be of newcomers only"
+    assert not [method for method, _path in cluster.asked if method == "DELETE"]
+    fewer = end(cluster, out, 10, confirmed=True)
     assert [line.partition(" ")[0] for line in fewer["ended"]] == ["user11", "user12"] and fewer["changed"]
     assert [asked for method, asked in cluster.asked if method == "DELETE"] == [path(one) for one in PEOPLE[10:]]
-    assert sorted(owners(tmp_path / "out")) == sorted(one["name"] for one in PEOPLE[:10])
-    cluster.asked.clear()
-    assert write(cluster, tmp_path / "out", PEOPLE[:1])["ended"] == []
-    assert not [method for method, _path in cluster.asked if method == "DELETE"], "a list may be of newcomers only"
+    assert sorted(owners(out)) == sorted(one["name"] for one in PEOPLE[:10])

@@ -66,6 +66,7 @@ PODS: dict[str, Json] = {
     "node": NODE["metadata"]["labels"],
     "promote": PROMOTE["metadata"]["labels"],
     "server": {"serving.kserve.io/inferenceservice": "survival"},  # set by KServe
+    "tensorboard": {"app.kubernetes.io/component": "tensorboard"},
     "build": {"openshift.io/build.name": "trainlab-trainer-1"},  # set by OpenShift
     "other": {},
 }
@@ -169,7 +170,7 @@ def test_what_leaves_the_namespace() -> None:
         assert out(pod, "hub", 3128, egress_ports=[443, 3128])
     assert out("promote", "hub", 6443) and out("promote", "hub", 443)
     assert out("build", "hub", 443) and out("build", "hub", 5000) and not out("build", "hub", 25)
-    for pod in ("server", "other"):
+    for pod in ("server", "tensorboard", "other"):
         assert not out(pod, "hub", 443), "neither answers of a model nor anything else has to leave"
     for pod in PODS:
         assert not out(pod, "neighbor", 8080), pod
@@ -179,6 +180,7 @@ def test_what_comes_in() -> None:
     proxies = ("API server's proxy", "API server of Kubernetes")
     for peer in ("router", "router (OVN)", "monitoring", *proxies, "OpenShift AI", "gateway", "shop"):
         assert into(peer, "server", 8080), peer
+        assert into(peer, "tensorboard", 8080) and not into(peer, "tensorboard", 6006), peer
         assert not into(peer, "server", 22), peer
         assert not into(peer, "promote", 8080), peer
         assert not into(peer, "other", 8080), peer

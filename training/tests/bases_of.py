@@ -75,6 +75,42 @@ def gemma(base: Path, folder: Path) -> Path:
     return folder
 
 
+def smollm3(base: Path, folder: Path) -> Path:
+    """Write a random SmolLM3, the model of values/survival.yaml: tied head, no rotary positions in every fourth layer."""
+    from transformers import SmolLM3Config
+
+    return _random(SmolLM3Config, base, folder, num_key_value_heads=2, tie_word_embeddings=True)
+
+
+def phi3(base: Path, folder: Path) -> Path:
+    """Write a random Phi-3, the model of values/lyrics.yaml: one matrix for queries, keys and values, one for gate and up."""
+    from transformers import Phi3Config
+
+    return _random(Phi3Config, base, folder, original_max_position_embeddings=512, sliding_window=511)
+
+
+def _random(config_class: Any, base: Path, folder: Path, **more: Any) -> Path:
+    """Write four random layers with the tokenizer of `base`, whose heads have the least dimension that vLLM knows on CPU, 32."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    torch.manual_seed(0)
+    config = config_class(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        max_position_embeddings=512,
+        initializer_range=0.15,
+        **{f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")},
+        **more,
+    )
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def gguf(base: Path, folder: Path) -> Path:
     """Write a GGUF file of `base`'s size and tokenizer with random weights, and expand it as `trainlab fetch` does."""
     from gguf import GGUFWriter

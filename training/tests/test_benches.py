@@ -68,6 +68,29 @@ def test_a_part_of_the_list_for_a_gpu_writes_its_rows_and_how_it_ended(bench: An
 
 
 @pytest.mark.slow
+def test_a_phase_at_its_other_shape_is_tried_on_the_cpu(bench: Any, tmp_path: Path) -> None:
+    """The part goes through the commands of one_gpu.py, which have no limit of seconds here."""
+    out = tmp_path / "rows.jsonl"
+    given = ["--smoke", "--work", str(tmp_path / "work"), "--out", str(out), "--parts", "one_gpu-gemma"]
+    assert bench("gpu_list", *given, "--seconds", "3000").main() == 0
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    [row] = [row for row in rows if "shape" in row]
+    assert (row["name"], row["failed"], row["shape"]["train"]["batch_size"]) == ("gemma-new", None, 16)
+    assert row["steps"] > 0 and rows[-1]["state"] == "done"
+
+
+@pytest.mark.slow
+def test_the_sharded_part_resumes_from_its_checkpoint(bench: Any, tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    given = ["--smoke", "--work", str(tmp_path / "work"), "--out", str(out), "--parts", "fsdp2"]
+    assert bench("gpu_list", *given).main() == 0
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    resumed = {row["run"]: row["resumed_from_step"] for row in rows if row.get("what") == "trained"}
+    assert resumed == {"whole": 0, "sharded": 0, "resumed": 3}
+    assert [row["equal"] for row in rows if "equal" in row] == [True]
+
+
+@pytest.mark.slow
 def test_rank_0_of_8_trains_without_the_others(bench: Any, tmp_path: Path) -> None:
     """The part of the list for which a GPU is lent first: through our trainer, with everything that the end of a step asks."""
     out = tmp_path / "rows.jsonl"

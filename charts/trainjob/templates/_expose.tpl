@@ -1,4 +1,4 @@
-{{/* How others reach the server. Route and Ingress lead to the Service that KServe names after the release, so they outlive runs. */}}
+{{/* How others reach the server, and TensorBoard. Route and Ingress lead to the Service that KServe names after the release, so they outlive runs. */}}
 
 {{- /* `route`, `ingress`, or empty for none; of .root, .real (a cluster is there) and its .platform. */}}
 {{- define "trainjob.exposure" -}}
@@ -27,23 +27,24 @@
 (odh-model-controller, kserve_raw_route_reconciler.go). */}}
 {{- define "trainjob.exposed" -}}{{ .release }}-model{{- end -}}
 
+{{- /* To the Service .service of .resolved, as .name at .host; .tokens: through what checks them. */}}
 {{- define "trainjob.route" -}}
-{{- $asked := .site.expose -}}
+{{- $asked := .resolved.site.expose -}}
 apiVersion: route.openshift.io/v1
 kind: Route
 metadata:
-  name: {{ include "trainjob.exposed" . }}
+  name: {{ .name }}
   labels:
-    {{- include "trainjob.labels" . | nindent 4 }}
+    {{- include "trainjob.labels" .resolved | nindent 4 }}
   # The router's 30 s are less than an answer may take.
   annotations: {{ merge (deepCopy $asked.annotations) (dict "haproxy.router.openshift.io/timeout" "5m") | toJson }}
 spec:
-  {{- with $asked.host }}
+  {{- with .host }}
   host: {{ . | quote }}
   {{- end }}
-  to: {kind: Service, name: {{ .release }}-predictor, weight: 100}
+  to: {kind: Service, name: {{ .service }}, weight: 100}
   # The port of the pods, by number: it is the same whether the Service is headless or not.
-  {{- if .site.auth }}
+  {{- if .tokens }}
   port: {targetPort: 8443}
   # Checked against OpenShift's service CA, which the router trusts.
   tls: {termination: reencrypt, insecureEdgeTerminationPolicy: Redirect}
@@ -51,6 +52,45 @@ spec:
   port: {targetPort: 8080}
   tls: {termination: edge, insecureEdgeTerminationPolicy: Redirect}
   {{- end }}
+{{- end -}}
+
+{{- define "trainjob.ingress" -}}
+{{- $asked := .resolved.site.expose -}}
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "trainjob.labels" .resolved | nindent 4 }}
+  {{- with $asked.annotations }}
+  annotations: {{ toJson . }}
+  {{- end }}
+spec:
+  {{- with $asked.ingressClass }}
+  ingressClassName: {{ . | quote }}
+  {{- end }}
+  {{- with $asked.tlsSecret }}
+  tls: [{hosts: [{{ $.host | quote }}], secretName: {{ . | quote }}}]
+  {{- end }}
+  rules:
+    - host: {{ .host | quote }}
+      http:
+        paths:
+          - path: /
+            pathType: Prefix
+            # The port that KServe gives the Service, headless or not; TensorBoard's has the same.
+            backend: {service: {name: {{ .service }}, port: {number: 80}}}
+{{- end -}}
+
+{{- /* What the model's address leads to. */}}
+{{- define "trainjob.exposedModel" -}}
+{{- dict "resolved" . "name" (include "trainjob.exposed" .) "service" (printf "%s-predictor" .release) "host" .site.expose.host "tokens" .site.auth | toJson -}}
+{{- end -}}
+
+{{- /* What TensorBoard's leads to. */}}
+{{- define "trainjob.exposedTensorboard" -}}
+{{- $name := include "trainjob.tensorboard" . -}}
+{{- dict "resolved" . "name" $name "service" $name "host" .site.tensorboard.host "tokens" false | toJson -}}
 {{- end -}}
 
 {{- /* Of the pods, as OpenShift AI's and KServe's Services differ in ports; it outlives runs. */}}
@@ -70,12 +110,12 @@ spec:
     - {port: http, path: /metrics}
 {{- end -}}
 
-{{- /* Where clients reach it; a command where only the cluster knows. */}}
+{{- /* Where clients reach what `trainjob.exposedModel` or `trainjob.exposedTensorboard` says; a command where only the cluster knows. */}}
 {{- define "trainjob.address" -}}
-{{- $host := .site.expose.host -}}
-{{- if $host -}}
-{{- or (eq .exposure "route") (ne .site.expose.tlsSecret "") | ternary "https" "http" }}://{{ $host }}
+{{- $resolved := .resolved -}}
+{{- if .host -}}
+{{- or (eq $resolved.exposure "route") (ne $resolved.site.expose.tlsSecret "") | ternary "https" "http" }}://{{ .host }}
 {{- else -}}
-https://$(kubectl -n {{ .namespace }} get route {{ include "trainjob.exposed" . }} -o jsonpath='{.spec.host}')
+https://$(kubectl -n {{ $resolved.namespace }} get route {{ .name }} -o jsonpath='{.spec.host}')
 {{- end -}}
 {{- end -}}

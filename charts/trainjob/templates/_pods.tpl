@@ -38,7 +38,7 @@ nodeSelector: {{ toJson . }}
 imagePullSecrets: [{name: {{ include "trainjob.word" . }}}]
 {{- end }}
 {{- $apart := list "lease" -}}
-{{- if and (eq .component "promote") (include "trainjob.promotionFollows" .resolved) -}}{{- $apart = append $apart "promote" -}}{{- end -}}
+{{- if and (has .component (list "promote" "tensorboard")) (include "trainjob.promotionFollows" .resolved) -}}{{- $apart = append $apart .component -}}{{- end -}}
 {{- if and (include "trainjob.oneNode" .resolved) (ne .component "lease") }}
 affinity:
   podAffinity:
@@ -65,7 +65,7 @@ free to choose, as it matches its own term and nothing else does (kubernetes.io/
 {{- end -}}
 
 {{- /* "true" where the promotion waits for another pod there. It is made with the job, whose pods may be queued: with GPUs it could take
-a node that has none, and they would have to follow. So it finds no node by itself when nothing trains and nothing is served. */}}
+a node that has none, and they would have to follow. So it finds no node by itself when nothing trains and nothing is served. TensorBoard does the same. */}}
 {{- define "trainjob.promotionFollows" -}}
 {{- if and (include "trainjob.oneNode" .) (int .phase.resources.gpus_per_node) -}}true{{- end -}}
 {{- end -}}

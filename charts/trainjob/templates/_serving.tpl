@@ -1,8 +1,8 @@
 {{/*
 What the promotion Job applies: a ServingRuntime, the phase that its server reads, and the InferenceService. None is an object of
 the release, as a run that is not promoted must change nothing that is served. The first two are named by their content: the server
-that answers keeps its own until the InferenceService changes over, in one patch, and KServe 0.15 notices a changed ServingRuntime
-only by its name.
+that answers keeps its own until the InferenceService changes over, in one patch. A ServingRuntime changed under its name would take
+effect too early or never: KServe 0.16 and OpenShift AI 3.3 restart the server at once, KServe 0.15 and OpenShift AI 2.25 never.
 */}}
 
 {{- /* Name of ServingRuntime and phase: the run and a hash of both, but for the hours, for which no server has to restart. */}}
@@ -204,6 +204,7 @@ server takes the quota of the next training; OpenShift AI 2.25 and 3.3 deny one 
   annotations:
     openshift.io/display-name: {{ .phase.title | quote }}
     opendatahub.io/model-type: {{ eq .protocol "v2" | ternary "predictive" "generative" }}
+    {{- /* Its name since 0.16, Standard, is unknown to KServe 0.15, which OpenShift AI 2.25 and 3.3 have; later ones know both. */}}
     serving.kserve.io/deploymentMode: RawDeployment
     # Otherwise an autoscaler is made that finds no metrics.
     serving.kserve.io/autoscalerClass: none

@@ -53,6 +53,7 @@ app.kubernetes.io/component: train
 {{- define "trainjob.trainPod" -}}
 {{- $resolved := .resolved -}}
 {{- $asked := $resolved.phase.resources -}}
+{{- $trusts := and $resolved.site.reportTo $resolved.site.caConfigMap -}}
 {{- /* The PyTorchJob says it per replica; its operator warns where both do. */ -}}
 {{- if eq .container "node" }}
 restartPolicy: Never
@@ -92,6 +93,12 @@ containers:
       {{- with include "trainjob.siteEnv" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       {{- with include "trainjob.datasets" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       - {name: TRAINLAB_RUN, value: {{ $resolved.run }}}
+      {{- with $resolved.site.reportTo }}
+      - {name: TRAINLAB_REPORT_TO, value: {{ join "," . | quote }}}
+      {{- end }}
+      {{- if $trusts }}
+      - {name: SSL_CERT_FILE, value: /etc/trainlab-ca/ca-bundle.crt}
+      {{- end }}
       - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
       - {name: TRAINLAB_PROGRESS_PORT, value: {{ include "trainjob.progressPort" . | quote }}}
       - {name: TRAINLAB_TERMINATION_MESSAGE, value: /dev/termination-log}
@@ -107,6 +114,9 @@ containers:
       {{- include "trainjob.containerSecurity" . | nindent 6 }}
     volumeMounts:
       - {name: phase, mountPath: /etc/trainlab, readOnly: true}
+      {{- if $trusts }}
+      - {name: ca, mountPath: /etc/trainlab-ca, readOnly: true}
+      {{- end }}
       {{- include "trainjob.mount" (dict "resolved" $resolved "name" "models" "path" "/models" "readOnly" true) | nindent 6 }}
       {{- if has "data" $resolved.volumes }}
       {{- include "trainjob.mount" (dict "resolved" $resolved "name" "data" "path" "/data" "readOnly" true) | nindent 6 }}

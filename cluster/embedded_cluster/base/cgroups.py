@@ -67,14 +67,14 @@ def version() -> int:
 
 def make(group: str) -> None:
     """Make `GROUP/<group>` in every hierarchy, ready to take processes."""
-    for one in hierarchies():
-        target = one.at / identity.GROUP / group
-        if one.version == 2:
-            _make_v2(one.at, target, init=group != "outer")
+    for hierarchy in hierarchies():
+        target = hierarchy.at / identity.GROUP / group
+        if hierarchy.version == 2:
+            _make_v2(hierarchy.at, target, init=group != "outer")
         else:
             target.mkdir(parents=True, exist_ok=True)
-            if "cpuset" in one.options.split(","):
-                _inherit_cpuset(one.at, target)
+            if "cpuset" in hierarchy.options.split(","):
+                _inherit_cpuset(hierarchy.at, target)
 
 
 def _make_v2(root: Path, target: Path, *, init: bool) -> None:
@@ -110,12 +110,12 @@ def processes(group: str = "") -> set[int]:
 
 def others() -> list[str]:
     """Names of the cgroup folders of other clusters running on this machine, under any TRAINLAB_HOME."""
-    found = set()
+    names = set()
     for hierarchy in hierarchies():
         for top in [hierarchy.at / identity.DEFAULT, *hierarchy.at.glob(f"{identity.DEFAULT}-*")]:
             if top.name != identity.GROUP and any(_lists(file) for file in _files(top)):
-                found.add(top.name)
-    return sorted(found)
+                names.add(top.name)
+    return sorted(names)
 
 
 def _files(top: Path) -> Iterator[Path]:

@@ -72,15 +72,15 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: in
 
 def end_all() -> None:
     """Kill every descendant of this process, however deep; the kernel kills the rest of a namespace."""
-    found = [os.getpid()]
-    for parent in found:  # grows while it is iterated
+    pids = [os.getpid()]
+    for parent in pids:  # grows while it is iterated
         children = [pid for pid, its in _parents().items() if its == parent]
         for pid in children:
             _signal(pid, signal.SIGSTOP)  # or it might start another one in the meantime
         _wait_until_stopped(children)
-        found += [pid for pid in children if pid not in found]
-    _ended.update(found[1:])
-    for pid in found[1:]:
+        pids += [pid for pid in children if pid not in pids]
+    _ended.update(pids[1:])
+    for pid in pids[1:]:
         _signal(pid, signal.SIGKILL)
 
 

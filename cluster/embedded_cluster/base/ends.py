@@ -128,8 +128,8 @@ def _cause(error: shutil.Error) -> OSError:
     """The full disk among what a copy of a folder lists (source, target, message), or the first; `error` if it has no list."""
     listed = error.args[0] if isinstance(error.args[0], list) else []
     numbers = [(re.match(r"\[Errno (\d+)\]", message), target) for _, target, message in listed]
-    found = [OSError(int(number[1]), os.strerror(int(number[1])), target) for number, target in numbers if number]
-    return next((one for one in found if one.errno in FULL), found[0] if found else error)
+    errors = [OSError(int(number[1]), os.strerror(int(number[1])), target) for number, target in numbers if number]
+    return next((cause for cause in errors if cause.errno in FULL), errors[0] if errors else error)
 
 
 def _room() -> str:

@@ -57,8 +57,7 @@ def folders(kind: str) -> list[Path]:
 
 def lock_files() -> list[Path]:
     """Our lock files in $TRAINLAB_HOME itself, of all clusters."""
-    found = sorted(paths.HOME.glob("*lock*"))
-    return [one for one in found if _is_lock(one.name) and locks.written(one)]
+    return [file for file in sorted(paths.HOME.glob("*lock*")) if _is_lock(file.name) and locks.written(file)]
 
 
 def drop(folder: Path) -> None:
@@ -75,15 +74,15 @@ def remove() -> bool:
 
     Returns whether anything was there. The cluster must be down.
     """
-    found = [*folders("alone"), *([paths.CACHE] if ours(paths.CACHE) else [])]
-    for folder in found:
+    targets = [*folders("alone"), *([paths.CACHE] if ours(paths.CACHE) else [])]
+    for folder in targets:
         with say.step(f"remove {folder}"):
             drop(folder)
     for file in lock_files():
         file.unlink()
     if ours(paths.HOME) and [path.name for path in paths.HOME.iterdir()] == [MARK]:
         shutil.rmtree(paths.HOME)
-    return bool(found)
+    return bool(targets)
 
 
 def _require_ours(folder: Path) -> None:

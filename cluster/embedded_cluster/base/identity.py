@@ -78,14 +78,14 @@ def checked_subnets(environment: dict[str, str]) -> tuple[ipaddress.IPv4Network,
     """Return the networks of nodes, pods and Services; UserError when one is wrong or two of them overlap."""
     asked = {name: environment.get(name) or usual for name, usual in (NODE_SUBNET, POD_SUBNET, SERVICE_SUBNET)}
     usual = dict((NODE_SUBNET, POD_SUBNET, SERVICE_SUBNET))
-    found = {name: checked_subnet(name, text, usual[name]) for name, text in asked.items()}
-    for one in found:
-        for other in found:
-            if one < other and found[one].overlaps(found[other]):
+    subnets = {name: checked_subnet(name, text, usual[name]) for name, text in asked.items()}
+    for name in subnets:
+        for other in subnets:
+            if name < other and subnets[name].overlaps(subnets[other]):
                 raise UserError(
-                    f"{one}={found[one]} overlaps {other}={found[other]}: set one of them to another network"
+                    f"{name}={subnets[name]} overlaps {other}={subnets[other]}: set one of them to another network"
                 )
-    return tuple(found.values())
+    return tuple(subnets.values())
 
 
 NAME = checked_name(os.environ.get("TRAINLAB_CLUSTER") or DEFAULT)

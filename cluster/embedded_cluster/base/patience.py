@@ -23,13 +23,13 @@ def factor() -> float:
 
     Raises say.UserError for anything but a number of at least 1.
     """
-    given = os.environ.get(VARIABLE) or "1"
+    value = os.environ.get(VARIABLE) or "1"
     try:
-        number = float(given)
+        number = float(value)
     except ValueError:
         number = 0.0
     if not 1 <= number < math.inf:
-        raise say.UserError(f"{VARIABLE}={given}: give a number of at least 1; it multiplies the limit of every wait")
+        raise say.UserError(f"{VARIABLE}={value}: give a number of at least 1; it multiplies the limit of every wait")
     return max(number, _floor)
 
 
@@ -39,8 +39,8 @@ def raise_for(tasks: float, processors: int) -> None:
     `tasks` is the machine's load average of the last minute (proc_loadavg(5)).
     """
     global _floor
-    given, pressure = factor(), round(tasks / processors, 1)
-    if min(pressure, MAX_FLOOR) > given:
+    current, pressure = factor(), round(tasks / processors, 1)
+    if min(pressure, MAX_FLOOR) > current:
         _floor = min(pressure, MAX_FLOOR)
         say.info(f"{pressure:g} tasks share each processor: limits of waits are multiplied by {_floor:g} ({VARIABLE})")
 

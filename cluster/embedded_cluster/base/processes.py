@@ -66,17 +66,17 @@ def together(commands: Mapping[str, Sequence[str]], remedy: str) -> list[Child]:
     try:
         for name, argv in commands.items():
             started.append(Child(name, argv))
-        open_ones = list(started)
-        while open_ones:
-            for one in [one for one in open_ones if not one.running()]:
-                open_ones.remove(one)
-                if one.wait():
-                    raise say.UserError(f"{one.name}: {one.last.removeprefix('error: ')}; {remedy}")
+        unfinished = list(started)
+        while unfinished:
+            for child in [child for child in unfinished if not child.running()]:
+                unfinished.remove(child)
+                if child.wait():
+                    raise say.UserError(f"{child.name}: {child.last.removeprefix('error: ')}; {remedy}")
             time.sleep(POLL_SECONDS)
     except BaseException:
         children.end_all()
-        for one in started:
-            one.drain()
+        for child in started:
+            child.drain()
         raise
     return started
 

@@ -40,8 +40,10 @@ def required(name: str) -> tuple[dict[str, str], set[str]]:
     of its own choice (its replacement is the version here).
     """
     parsed = json.loads(_go(name, "mod", "edit", "-json"))
-    versions = {one["Path"]: one["Version"] for one in parsed["Require"]}
-    replaced = {one["Old"]["Path"]: one["New"]["Version"] for one in parsed.get("Replace") or ()}
+    versions = {requirement["Path"]: requirement["Version"] for requirement in parsed["Require"]}
+    replaced = {
+        replacement["Old"]["Path"]: replacement["New"]["Version"] for replacement in parsed.get("Replace") or ()
+    }
     return versions | replaced, set(replaced)
 
 

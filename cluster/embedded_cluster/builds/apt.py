@@ -83,11 +83,11 @@ def _install(packages: Sequence[str]) -> None:
 
 def _wait(limit: float) -> None:
     """Wait for another apt; raises say.UserError with its name after `limit` seconds."""
-    began, told = time.monotonic(), ""
+    began, announced = time.monotonic(), ""
     while other := holder():
-        if other != told:
+        if other != announced:
             say.info(f"{other} is using apt: waiting for it")
-            told = other
+            announced = other
         if time.monotonic() - began > limit:
             raise say.UserError(
                 f"{other} has been using apt for {limit:.0f} s: wait for it or end it, then run this again"

@@ -95,8 +95,8 @@ def _components() -> dict[str, Component]:
     kubernetes, staging = version("kubernetes"), "us-central1-docker.pkg.dev/k8s-staging-images"
     control_plane = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
     return {
-        one.name: one
-        for one in (
+        component.name: component
+        for component in (
             Component(
                 "kubernetes",
                 ".",

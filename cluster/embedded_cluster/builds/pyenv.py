@@ -76,10 +76,10 @@ def python_version() -> str:
 
 
 def _hash(*parts: object) -> str:
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        whole.update(part.read_bytes() if isinstance(part, Path) else f"{part}\0".encode())
-    return whole.hexdigest()[:12]
+        digest.update(part.read_bytes() if isinstance(part, Path) else f"{part}\0".encode())
+    return digest.hexdigest()[:12]
 
 
 def require_venv() -> None:
@@ -110,7 +110,7 @@ def _venv_package() -> str:
 def _run(argv: Sequence[str | Path], what: str, remedy: str, **variables: str) -> None:
     """Run a command silently; raises say.UserError with the reason that it gives and the remedy."""
     done = subprocess.run(
-        [str(one) for one in argv],
+        [str(argument) for argument in argv],
         env=os.environ | variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -119,8 +119,8 @@ def _run(argv: Sequence[str | Path], what: str, remedy: str, **variables: str) -
     )
     if done.returncode:
         lines = [line for line in done.stderr.strip().splitlines() if line.strip()] or [f"exit {done.returncode}"]
-        told = next((line for line in lines if line.lower().startswith("error")), lines[-1])
-        raise say.UserError(f"{what}: {told.strip()[:400]}; {remedy}")
+        reason = next((line for line in lines if line.lower().startswith("error")), lines[-1])
+        raise say.UserError(f"{what}: {reason.strip()[:400]}; {remedy}")
 
 
 def installer() -> Path:

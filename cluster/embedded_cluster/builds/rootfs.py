@@ -62,8 +62,8 @@ def mirrors(release: str = RELEASE) -> list[str]:
     if system.release().get("ID") != "debian":
         return []
     theirs = system.release().get("VERSION_CODENAME", "")
-    found = [mirror for file in own for mirror in _debian_mirrors(file, theirs)]
-    return [f"deb {address} {release}{suite.removeprefix(theirs)} main" for address, suite in dict.fromkeys(found)]
+    sources = [mirror for file in own for mirror in _debian_mirrors(file, theirs)]
+    return [f"deb {address} {release}{suite.removeprefix(theirs)} main" for address, suite in dict.fromkeys(sources)]
 
 
 def _debian_mirrors(file: Path, release: str) -> Iterator[tuple[str, str]]:
@@ -220,12 +220,12 @@ def command(
 
     The namespaces die with the calling process (setpriv): a kill -9 leaves neither processes nor mounts.
     """
-    given = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", **(env or {})}
+    variables = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", **(env or {})}
     return [
         *(*programs.with_us(), "unshare", "--fork", "--kill-child", "--pid", "--mount"),
         *("--propagation", "private", "bash", str(paths.PACKAGE / "rootfs.sh"), str(root), cwd),
         *(str(path) for path in (paths.HOME, *mounts)),
-        *("--", "env", "-i", *(f"{key}={value}" for key, value in given.items()), *argv),
+        *("--", "env", "-i", *(f"{key}={value}" for key, value in variables.items()), *argv),
     ]
 
 

@@ -197,7 +197,7 @@ def forget(names: Sequence[str]) -> None:
         return
     with lock(), containerd() as ctr, say.step(f"remove {', '.join(names)}, which nothing uses any more"):
         ctr("images", "rm", "--sync", *names)  # --sync waits for the garbage collector, which ends with this containerd
-        write_refs({ref: one for ref, one in refs().items() if ref not in names})
+        write_refs({ref: entry for ref, entry in refs().items() if ref not in names})
 
 
 def write_refs(known: dict[str, dict[str, str]]) -> None:

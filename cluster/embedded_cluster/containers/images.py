@@ -42,17 +42,21 @@ def recipes() -> dict[tuple[str, ...], oci.Recipe]:
         (PAUSE,): oci.Recipe({"bin/busybox": busybox}, entrypoint=sleep, user="65535:65535"),
         (RESOLVES,): oci.Recipe({"bin/busybox": busybox, "bin/resolves": build.binary("resolves")}, shell),
     }
-    for name, one in modules.COMPONENTS.items():
+    for name, component in modules.COMPONENTS.items():
         file = build.binary(name)
-        if not one.images or not file.exists():
+        if not component.images or not file.exists():
             continue
         at = f"usr/local/bin/{name}"
-        links = {(one.link or "").lstrip("/"): f"/{at}"} if one.link and one.link.lstrip("/") != at else {}
+        links = (
+            {(component.link or "").lstrip("/"): f"/{at}"}
+            if component.link and component.link.lstrip("/") != at
+            else {}
+        )
         if name == "kubernetes":
             links = {f"usr/local/bin/kube-{part}": name for part in ("apiserver", "controller-manager", "scheduler")}
         user = "0:0" if name in ROOTS else "65532:65532"
-        start = () if name == "kubernetes" else (one.link or f"/{at}",)
-        result[tuple(one.images)] = oci.Recipe({at: file}, links, entrypoint=start, user=user)
+        start = () if name == "kubernetes" else (component.link or f"/{at}",)
+        result[tuple(component.images)] = oci.Recipe({at: file}, links, entrypoint=start, user=user)
     return result
 
 
@@ -120,7 +124,7 @@ def _to_nodes(source: image_store.Source) -> bool:
         mark = running.loaded(node)
         return any(mark.get(ref) != source.manifest["digest"] for ref in source.refs)
 
-    def one(node: str) -> None:
+    def load_into(node: str) -> None:
         store = running.root(node) / "var/lib/containerd"
 
         def ctr(*argv: str, stdin: IO[bytes] | None = None) -> str:
@@ -133,7 +137,7 @@ def _to_nodes(source: image_store.Source) -> bool:
     nodes = [node for node in running.nodes() if lacks(node)]
     if nodes:
         with say.step(f"{source.refs[0]} to {len(nodes)} nodes"):
-            children.side_by_side(one, nodes, len(nodes))
+            children.side_by_side(load_into, nodes, len(nodes))
     return bool(nodes)
 
 
@@ -161,7 +165,7 @@ def _load_layout(layout: Path) -> bool:
     return changed
 
 
-def one_build() -> AbstractContextManager[None]:
+def exclusive_build() -> AbstractContextManager[None]:
     """Let one command at a time build an image by buildah: two would write the same folders."""
     return locks.waiting(paths.CACHE / "trainer.lock", "another build of an image is running")
 

@@ -38,12 +38,12 @@ class Login:
         return json.dumps({"auths": {self.name: self.entry}})
 
 
-def files(given: str) -> list[Path]:
-    """Where a login is looked for; `given`, else $REGISTRY_AUTH_FILE, else every file that the programs write unasked.
+def files(authfile: str) -> list[Path]:
+    """Where a login is looked for; `authfile`, else $REGISTRY_AUTH_FILE, else every file that the programs write unasked.
 
     Raises say.UserError for a file that is named and does not exist.
     """
-    for key, name in ((KEY, given), ("REGISTRY_AUTH_FILE", os.environ.get("REGISTRY_AUTH_FILE", ""))):
+    for key, name in ((KEY, authfile), ("REGISTRY_AUTH_FILE", os.environ.get("REGISTRY_AUTH_FILE", ""))):
         if name:
             file = Path(name).expanduser().absolute()
             if not file.is_file():
@@ -57,7 +57,7 @@ def files(given: str) -> list[Path]:
     ]
 
 
-def find(repository: str, given: str) -> Login | None:
+def find(repository: str, authfile: str) -> Login | None:
     """The first login for `repository` (HOST/NAME), by its longest name in a file; None where no file has one.
 
     Raises say.UserError for a file that cannot be read, and for one that keeps the login in a credential helper.
@@ -65,7 +65,7 @@ def find(repository: str, given: str) -> Login | None:
     parts = repository.split("/")
     names = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     names += ["https://index.docker.io/v1/"] * (parts[0] == "docker.io")  # what docker itself writes for it
-    for file in files(given):
+    for file in files(authfile):
         if not file.is_file():
             continue
         try:

@@ -325,7 +325,7 @@ def _dns_available() -> bool:
 
 def _wait(count: int, what: str, reached: Callable[[], bool]) -> None:
     """Wait for a state; raises say.UserError with the node's log as soon as a node gives up or dies, or on timeout."""
-    begin = told = time.monotonic()
+    begin = reported = time.monotonic()
     starting, limit = patience.seconds(START_SECONDS), patience.seconds(READY_SECONDS)
     while not reached():
         for number in range(1, count + 1):
@@ -340,8 +340,8 @@ def _wait(count: int, what: str, reached: Callable[[], bool]) -> None:
             raise say.UserError(
                 f"{what}: not reached within {limit:.0f} s; {patience.hint()}; see {paths.CLUSTER / 'log'} and {logs}"
             )
-        if time.monotonic() - told > say.HEARTBEAT_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - reported > say.HEARTBEAT_SECONDS:
+            reported = time.monotonic()
             say.info(f"last line of n1: {_tail(paths.CLUSTER / 'log' / 'n1.log', 1).strip()}")
         time.sleep(patience.pause(POLL_SECONDS))
 
@@ -378,5 +378,5 @@ def status() -> dict[str, Any]:
         "kubeconfig": str(paths.KUBECONFIG) if alive else None,
         "kubernetes": state.get("kubernetes"),
         "shared": str(running.SHARE / "rwx") if alive else None,
-        "images": {ref: one["digest"] for ref, one in image_store.refs().items()},
+        "images": {ref: entry["digest"] for ref, entry in image_store.refs().items()},
     }

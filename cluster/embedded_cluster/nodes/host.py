@@ -38,7 +38,7 @@ def conflicts(routes: list[dict[str, Any]]) -> list[str]:
 
     A wider one, such as a VPN's 10.0.0.0/8, is no conflict: the kernel takes the longest prefix, which is ours.
     """
-    found: dict[tuple[str, str], str] = {}
+    messages: dict[tuple[str, str], str] = {}
     for route in routes:
         if route["dst"] == "default" or route.get("dev") == identity.LINK:
             continue
@@ -47,8 +47,8 @@ def conflicts(routes: list[dict[str, Any]]) -> list[str]:
         for ours, variable in identity.VARIABLES.items():
             if theirs.subnet_of(ours):
                 text = f"the host's route {theirs} (dev {device}) is inside the cluster's subnet {ours}: set {variable} to "
-                found.setdefault((variable, device), text + "a network that is free here, or remove that route")
-    return list(found.values())
+                messages.setdefault((variable, device), text + "a network that is free here, or remove that route")
+    return list(messages.values())
 
 
 def link_exists() -> bool:

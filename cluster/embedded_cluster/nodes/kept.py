@@ -74,12 +74,12 @@ def _said(folder: Path) -> str:
 
 def _recreate_asked() -> bool:
     """Whether RECREATE=1 is set; raises say.UserError for any other value but 0 and nothing."""
-    given = os.environ.get(WORD) or "0"
-    if given not in ("0", "1"):
+    value = os.environ.get(WORD) or "0"
+    if value not in ("0", "1"):
         raise say.UserError(
-            f"{WORD}={given}: give 1 to remove a cluster that cannot be kept, with what it holds, or unset it"
+            f"{WORD}={value}: give 1 to remove a cluster that cannot be kept, with what it holds, or unset it"
         )
-    return given == "1"
+    return value == "1"
 
 
 def require(count: int, recreate: bool = False) -> bool:

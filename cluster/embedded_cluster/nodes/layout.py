@@ -17,7 +17,9 @@ from embedded_cluster.builds import build, modules, rootfs
 from embedded_cluster.containers import image_store, images
 
 NET = str(identity.NODES.network_address).rpartition(".")[0]
-PODS, SERVICES = (".".join(str(one.network_address).split(".")[:2]) for one in (identity.PODS, identity.SERVICES))
+PODS, SERVICES = (
+    ".".join(str(network.network_address).split(".")[:2]) for network in (identity.PODS, identity.SERVICES)
+)
 """The parts of the networks' addresses that all in them begin with."""
 MAX_NODES = 4
 KUBE_PROGRAMS = ("kubeadm", "kubelet", "kubectl", "kube-proxy")
@@ -87,7 +89,7 @@ def prepare(number: int, count: int, token: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(value + "\n")
     image_store.link_into(root)
-    running.note_loaded(name, {ref: one["digest"] for ref, one in image_store.refs().items()})
+    running.note_loaded(name, {ref: entry["digest"] for ref, entry in image_store.refs().items()})
 
 
 def renew(number: int, count: int) -> None:

@@ -38,8 +38,8 @@ NOT_READ = "have not yet been read at least once"
 HOPELESS_RESTARTS = 5
 
 OPERATORS = {
-    one.name: one
-    for one in (
+    operator.name: operator
+    for operator in (
         Operator(
             "local-path-provisioner",
             "deploy",
@@ -59,7 +59,7 @@ OPERATORS = {
         Operator("kwok", "kustomize", "kube-system", "kwok-controller", default=False),
     )
 }
-DEFAULT = tuple(one.name for one in OPERATORS.values() if one.default)
+DEFAULT = tuple(operator.name for operator in OPERATORS.values() if operator.default)
 BASIC = ("local-path-provisioner", "training-operator", "kserve")
 """What a phase of the demo uses; queues and TrainJobs need the others, which are built on first use."""
 
@@ -71,21 +71,27 @@ def install(names: Iterable[str] | None = None) -> bool:
     """
     wanted = chosen(names)
     installed, state = _installed(), _state()
-    todo = [one for one in wanted if installed.get(one.name) != digest(one) or not _available(one, state)]
+    todo = [
+        operator
+        for operator in wanted
+        if installed.get(operator.name) != digest(operator) or not _available(operator, state)
+    ]
     if not todo:
         return False
     # Fast once the commands `build` and `images` have run; nothing else builds kwok.
     with cluster.parts_lock():
-        build.build_all(one.name for one in todo)
+        build.build_all(operator.name for operator in todo)
         images.ensure()
-    with step(f"operators: {', '.join(one.name for one in todo)}", patience.seconds(DEADLINE)):
-        prepare(one.name for one in todo)
+    with step(f"operators: {', '.join(operator.name for operator in todo)}", patience.seconds(DEADLINE)):
+        prepare(operator.name for operator in todo)
         webhook_ca.make()
         # Two at a time: most of the time is spent waiting for the API server, object by object.
-        children.side_by_side(_apply_all, [[one for one in todo if one.stream == stream] for stream in (0, 1)], 2)
+        children.side_by_side(
+            _apply_all, [[operator for operator in todo if operator.stream == stream] for stream in (0, 1)], 2
+        )
         _wait(todo)
         _wait_for_apis(todo, time.monotonic() + patience.seconds(DEADLINE))
-        _record(installed | {one.name: digest(one) for one in todo})
+        _record(installed | {operator.name: digest(operator) for operator in todo})
     return True
 
 
@@ -95,9 +101,13 @@ def make_programs(operators_wanted: Sequence[str] | None, everything: bool = Fal
     `everything` means all components. Returns whether anything was built.
     """
     if operators_wanted is None:
-        names = [name for name, one in modules.COMPONENTS.items() if one.default or (everything and not one.rare)]
+        names = [
+            name
+            for name, component in modules.COMPONENTS.items()
+            if component.default or (everything and not component.rare)
+        ]
     else:
-        names = [*cluster.NEEDED, "helm", *(one.name for one in chosen(operators_wanted))]
+        names = [*cluster.NEEDED, "helm", *(operator.name for operator in chosen(operators_wanted))]
     with cluster.parts_lock():
         built = build.build_all(names)
         cluster.link_programs()
@@ -109,7 +119,7 @@ def make_programs(operators_wanted: Sequence[str] | None, everything: bool = Fal
 
 def prepare(names: Iterable[str] | None = None) -> None:
     """Render the manifests of these operators into the cache; needs the built kubectl, but no cluster."""
-    parts = [(one, part) for one in chosen(names) for part in ("", AFTER)]
+    parts = [(operator, part) for operator in chosen(names) for part in ("", AFTER)]
     children.side_by_side(lambda job: render(*job), parts, 2)
 
 
@@ -120,12 +130,12 @@ def write(folder: Path, names: Iterable[str]) -> list[str]:
     """
     operators = chosen(names)
     folder.mkdir(parents=True, exist_ok=True)
-    for one in operators:
-        text = render(one, ANYWHERE)
+    for operator in operators:
+        text = render(operator, ANYWHERE)
         if not text:
-            raise UserError(f"{one.name} is for the embedded cluster only; leave it out")
-        (folder / f"{one.name}.yaml").write_text(text, encoding="utf-8")
-    return [one.name for one in operators]
+            raise UserError(f"{operator.name} is for the embedded cluster only; leave it out")
+        (folder / f"{operator.name}.yaml").write_text(text, encoding="utf-8")
+    return [operator.name for operator in operators]
 
 
 def chosen(names: Iterable[str] | None) -> list[Operator]:
@@ -134,7 +144,7 @@ def chosen(names: Iterable[str] | None) -> list[Operator]:
     unknown = sorted(asked - OPERATORS.keys())
     if unknown:
         raise UserError(f"no such operator: {', '.join(unknown)}; known: {', '.join(OPERATORS)}")
-    return [one for one in OPERATORS.values() if one.name in asked]
+    return [operator for operator in OPERATORS.values() if operator.name in asked]
 
 
 def _kubectl(*arguments: str, stdin: str | None = None) -> str:
@@ -191,21 +201,23 @@ def _state() -> list[dict[str, Any]]:
 
 def _wait(operators: list[Operator]) -> None:
     """Wait until all are available, then apply what needs them; fail on the first that never will be."""
-    started, open_ones, limit = time.monotonic(), list(operators), patience.seconds(DEADLINE)
+    started, unavailable, limit = time.monotonic(), list(operators), patience.seconds(DEADLINE)
     while True:
         state = _state()
-        for one in [one for one in open_ones if _available(one, state)]:
-            if not _finish(one):
+        for operator in [operator for operator in unavailable if _available(operator, state)]:
+            if not _finish(operator):
                 continue
-            open_ones.remove(one)
-            info(f"{one.name}: available after {time.monotonic() - started:.0f} s")
-        if not open_ones:
+            unavailable.remove(operator)
+            info(f"{operator.name}: available after {time.monotonic() - started:.0f} s")
+        if not unavailable:
             return
         late = time.monotonic() - started > limit
-        for one in open_ones:
-            reason = _hopeless(one, state) or (f"not available after {limit:.0f} s; {patience.hint()}" if late else "")
+        for operator in unavailable:
+            reason = _hopeless(operator, state) or (
+                f"not available after {limit:.0f} s; {patience.hint()}" if late else ""
+            )
             if reason:
-                raise UserError(_explain(one, state, reason))
+                raise UserError(_explain(operator, state, reason))
         time.sleep(patience.pause(POLL))
 
 

@@ -11,14 +11,14 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 LOCAL = ("localhost", "127.0.0.1", ".svc", ".cluster.local")
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables to add when a proxy is set: NO_PROXY and no_proxy with their old content and our addresses.
 
     The nodes are also listed one by one, for clients that do not understand subnets (httpx, curl before 7.86).
     """
-    if not any(given.get(name) or given.get(name.upper()) for name in PROXIES):
+    if not any(variables.get(name) or variables.get(name.upper()) for name in PROXIES):
         return {}
-    before = f"{given.get('no_proxy', '')},{given.get('NO_PROXY', '')}".split(",")
+    before = f"{variables.get('no_proxy', '')},{variables.get('NO_PROXY', '')}".split(",")
     nodes = [layout.address(number) for number in range(1, layout.MAX_NODES + 1)]
     kept = ",".join(
         dict.fromkeys(word.strip() for word in (*before, *LOCAL, *nodes, *map(str, identity.VARIABLES)) if word.strip())
@@ -26,7 +26,7 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     return {"no_proxy": kept, "NO_PROXY": kept}
 
 
-def handed_on(given: Mapping[str, str]) -> dict[str, str]:
+def handed_on(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables with which a program in the root folder, whose environment is empty, reaches the network as we do."""
     names = (*PROXIES, "no_proxy")
-    return {name: given[name] for each in names for name in (each, each.upper()) if given.get(name)}
+    return {name: variables[name] for each in names for name in (each, each.upper()) if variables.get(name)}

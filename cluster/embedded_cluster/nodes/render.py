@@ -115,12 +115,12 @@ def _kustomize(operator: Operator, work: Path, part: str) -> str:
 
 def _kubectl() -> list[str]:
     """Return the command of our own kubectl, or of the machine's where that is not built, as on macOS."""
-    built, found = build.binary("kubernetes"), shutil.which("kubectl")
+    built, installed = build.binary("kubernetes"), shutil.which("kubectl")
     if built.exists():
         return [str(built), "kubectl"]
-    if not found:
+    if not installed:
         raise UserError("kubectl is missing: put one into the PATH, or build it with `make binaries` (Linux)")
-    return [found]
+    return [installed]
 
 
 def _made_from(operator: Operator) -> dict[str, object]:
@@ -135,9 +135,9 @@ def _upstream(operator: Operator) -> Path:
 
 
 def _check_images(operator: Operator, text: str) -> None:
-    found = set(re.findall(r"^ *(?:- )?image: ([^\s{]+)$", text, re.MULTILINE)) - {images.RESOLVES}
-    if found != set(_images(operator)):
+    used = set(re.findall(r"^ *(?:- )?image: ([^\s{]+)$", text, re.MULTILINE)) - {images.RESOLVES}
+    if used != set(_images(operator)):
         raise UserError(
-            f"{paths.MANIFESTS / operator.name}: the manifests use {sorted(found)}, "
+            f"{paths.MANIFESTS / operator.name}: the manifests use {sorted(used)}, "
             f"cluster/embedded_cluster/builds/modules.py makes {sorted(_images(operator))}"
         )

@@ -69,7 +69,7 @@ def _run(wanted: str, port: int) -> None:
     url = f"http://127.0.0.1:{port}"
     say.line(f"==> server on 127.0.0.1:{port}")
     _serve(program, run_folder, port, url)
-    for text in told(json.loads((run_folder / "report.json").read_text(encoding="utf-8"))):
+    for text in report_lines(json.loads((run_folder / "report.json").read_text(encoding="utf-8"))):
         say.line(text)
     program("", "gate", str(run_folder), values=False)
     program("", "verify-run", "--run-dir", str(run_folder), "--url", url, values=False)
@@ -162,7 +162,7 @@ def _await_ready(server: subprocess.Popen[bytes], log: Path, url: str) -> None:
         time.sleep(1)
 
 
-def told(report: dict[str, Any]) -> Iterator[str]:
+def report_lines(report: dict[str, Any]) -> Iterator[str]:
     """Yield what role report prints of a run: the clearest pair first, where there is one, then a line for each score."""
     for pair in (report.get("clearest") or [])[:1]:
         yield f"\nThe clearest of the answers to taught facts, asked in wording that was never trained on:\n{pair['question']}"

@@ -37,10 +37,10 @@ class Clock:
         say.line(f"\n==> Where {_minutes(total)} went: the critical path, and what ran beside it")
         for name, seconds in self.path:
             say.info(f"{_minutes(seconds):>12}  {name}")
-        longest = max(beside, key=lambda one: one.seconds)
-        for one in sorted(beside, key=lambda one: -one.seconds):
-            if one is not longest and one.seconds >= 1:
-                say.info(f"{_minutes(one.seconds):>12}  ({one.name}, beside {longest.name})")
+        longest = max(beside, key=lambda child: child.seconds)
+        for child in sorted(beside, key=lambda child: -child.seconds):
+            if child is not longest and child.seconds >= 1:
+                say.info(f"{_minutes(child.seconds):>12}  ({child.name}, beside {longest.name})")
 
 
 def _minutes(seconds: float) -> str:
@@ -103,23 +103,21 @@ def _parts(clock: Clock, wanted: str) -> list[processes.Child]:
         "image": [*COMMAND, "trainer-image", *([] if wanted == "quick" else ["--first-answer"])],
     }
     beside = processes.together(commands, f"{CONTINUE} once that is fixed")
-    longest = max(beside, key=lambda one: one.seconds)
+    longest = max(beside, key=lambda child: child.seconds)
     clock.path.append((longest.name, time.monotonic() - began))
     return beside
 
 
 def _cluster(clock: Clock, nodes: int) -> None:
     title = f"Embedded cluster of {nodes} nodes with its operators"
-    given = {"embedded_cluster_nodes": nodes, "embedded_cluster_operators": operators.BASIC}
-    _play(clock, title, "local", given)
+    _play(clock, title, "local", {"embedded_cluster_nodes": nodes, "embedded_cluster_operators": operators.BASIC})
 
 
 def _play(clock: Clock, title: str, playbook: str, variables: Mapping[str, object]) -> None:
     clock.title(title)
     began = time.monotonic()
     program = str(paths.REPO / ".venv" / "bin" / "ansible-playbook")
-    given = ["-e", json.dumps(variables)]
-    code = processes.run([program, "-i", "inventory/local", f"playbooks/{playbook}.yml", *given])
+    code = processes.run([program, "-i", "inventory/local", f"playbooks/{playbook}.yml", "-e", json.dumps(variables)])
     if code:
         raise say.UserError(f"playbooks/{playbook}.yml failed with exit code {code}, see above; {CONTINUE}")
     clock.path.append((f"playbooks/{playbook}.yml", time.monotonic() - began))

@@ -30,7 +30,7 @@ def give(ref: str) -> None:
         _train(ref)
     (report,) = FOLDER.glob("runs/*/report.json")
     say.line("")
-    for text in alone.told(json.loads(report.read_text(encoding="utf-8"))):
+    for text in alone.report_lines(json.loads(report.read_text(encoding="utf-8"))):
         for line in text.split("\n"):
             say.line(line)
     say.line(f"Both models answered here; the tuned one was trained in {time.monotonic() - began:.0f} s.")

@@ -197,10 +197,10 @@ def _resources(nodes: int) -> list[str]:
             f"memory available: {memory:.1f} GiB, needed {needed:.0f} GiB: stop other programs or add memory"
         )
     existing = next(path for path in [paths.HOME, *paths.HOME.parents] if path.exists())
-    free, whole = shutil.disk_usage(existing).free / 2**30, sum(DISK_GIB.values())
+    free, disk_total = shutil.disk_usage(existing).free / 2**30, sum(DISK_GIB.values())
     needed = sum(DISK_GIB[part] for part in missing)
     # a partly made part counts as missing, so what the cache holds counts as well
-    if free < needed and free + _used(paths.HOME) < whole:
+    if free < needed and free + _used(paths.HOME) < disk_total:
         problems.append(
             f"disk at {existing}: {free:.1f} GiB free, needed {needed:.0f} GiB for {', '.join(missing)}: "
             "free some, or set TRAINLAB_HOME to a folder on a larger disk"
@@ -229,11 +229,11 @@ def problems(nodes: int) -> list[str]:
 
 def report(nodes: int) -> int:
     """Print the result and return the exit code, 0 or 3."""
-    found = problems(nodes)
-    if found:
-        sys.stdout.write(f"this machine cannot host the cluster: {len(found)} thing(s) missing\n")
-        sys.stdout.writelines(f"  - {problem}\n" for problem in found)
+    missing = problems(nodes)
+    if missing:
+        sys.stdout.write(f"this machine cannot host the cluster: {len(missing)} thing(s) missing\n")
+        sys.stdout.writelines(f"  - {problem}\n" for problem in missing)
     else:
         sys.stdout.write(f"this machine can host the cluster with {nodes} node(s)\n")
     sys.stdout.write("changed=false\n")
-    return CANNOT_HOST if found else 0
+    return CANNOT_HOST if missing else 0

@@ -28,7 +28,8 @@ LAYOUT = paths.CACHE / "trainer-layout"
 VLLM = "localhost/trainlab-vllm"
 VLLM_SOURCES = tuple(paths.REPO / "images" / "vllm" / name for name in ("Containerfile", "vllm.lock"))
 VLLM_LAYOUT = paths.CACHE / "vllm-layout"
-GPU_SUFFIX = "-gpu"
+GPU_SUFFIX, TRACKING_SUFFIX = "-gpu", "-tracking"
+TRACKING_LOCK = pyenv.TRAINER / "tracking.lock"
 SLOW = (pyenv.CPU_ONLY.name, "requirements.lock", "alone.lock")
 LOCKS = tuple(file.name for file in pyenv.TRAINER_LOCKS)
 # uv instead of the image's own pip: six times as fast, wheels only; frequently imported modules are compiled later.
@@ -45,15 +46,15 @@ def vllm_reference(packages: str) -> str:
 
 def _digest(files: Iterator[Path] | list[Path], also: str) -> str:
     """Hash over names and contents, and `also`, 12 hex digits."""
-    whole = hashlib.sha256(also.encode())
+    digest = hashlib.sha256(also.encode())
     for file in sorted(files):
-        whole.update(f"{file.relative_to(paths.REPO)}\0".encode() + file.read_bytes())
-    return whole.hexdigest()[:12]
+        digest.update(f"{file.relative_to(paths.REPO)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _sources() -> Iterator[Path]:
     """The Containerfile and everything that it copies."""
-    yield from (pyenv.TRAINER / name for name in ("Containerfile", pyenv.CPU_ONLY.name, *LOCKS))
+    yield from (pyenv.TRAINER / name for name in ("Containerfile", pyenv.CPU_ONLY.name, TRACKING_LOCK.name, *LOCKS))
     for folder in (paths.REPO / "data", paths.REPO / "charts", paths.REPO / "training" / "src"):
         yield from (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     yield paths.REPO / "training" / "pyproject.toml"
@@ -82,21 +83,25 @@ def build_stage(
     context: Path = paths.REPO,
     file: str = "images/trainer/Containerfile",
     gpu: bool = False,
+    tracking: bool = False,
 ) -> None:
     """Build a stage of the Containerfile `file` in `context` as `ref`, from the base and the packages of this machine.
 
-    With `gpu` it has the libraries of CUDA, and what a GPU's kernels are compiled with, which is installed from Debian.
+    With `gpu` it has the libraries of CUDA, and what a GPU's kernels are compiled with, which is installed from Debian; with
+    `tracking` the clients of site.reportTo.
     """
-    given = {"BASE": _base(), "GPU": "yes" if gpu else "no", "PIP_ARGS": "--no-index --find-links /wheels"}
+    build_args = {"BASE": _base(), "GPU": "yes" if gpu else "no", "PIP_ARGS": "--no-index --find-links /wheels"}
+    build_args |= {"TRACKING": "yes"} if tracking else {}
     options = ("--layers", "--target", target)
     with say.step(f"buildah: stage {target}"):
-        build_image(ref, context / file, given, pyenv.wheels(gpu), *options, context=context, online=gpu)
+        wheels = _tracking_wheels(gpu) if tracking else pyenv.wheels(gpu)
+        build_image(ref, context / file, build_args, wheels, *options, context=context, online=gpu)
 
 
 def build_image(
     ref: str,
     file: Path,
-    given: Mapping[str, str],
+    build_args: Mapping[str, str],
     wheels: Path,
     *options: str,
     context: Path = paths.REPO,
@@ -108,7 +113,11 @@ def build_image(
     """
     arguments = [
         *("build", *options, "--quiet", "--tag", ref, "--file", str(file)),
-        *(word for key, value in {**given, "INSTALL": INSTALL}.items() for word in ("--build-arg", f"{key}={value}")),
+        *(
+            word
+            for key, value in {**build_args, "INSTALL": INSTALL}.items()
+            for word in ("--build-arg", f"{key}={value}")
+        ),
         *("--volume", f"{wheels}:/wheels:ro", "--volume", f"{pyenv.installer() / 'bin'}:/installer:ro", str(context)),
     ]
     images.buildah(*arguments, mounts=[context], env=proxies.handed_on(os.environ) if online else None, quiet=True)
@@ -128,6 +137,16 @@ def _downloads(gpu: bool) -> None:
     children.side_by_side(lambda make: make(), wanted, jobs=len(wanted))
 
 
+def _tracking_wheels(gpu: bool) -> Path:
+    """The folder of the wheels, with those of TRACKING_LOCK; called by one build at a time."""
+    target = pyenv.wheels(gpu)
+    complete = target / f".{_digest([TRACKING_LOCK], '')}"
+    if not complete.exists():
+        pyenv.download([*pyenv.tags(), "-r", TRACKING_LOCK], target, "downloading the clients of MLflow and W&B")
+        complete.touch()
+    return target
+
+
 def packages(gpu: bool) -> str:
     """Return the name of the slow layers, in buildah's and the node store; built where they are missing."""
     ref = _packages_ref(gpu)
@@ -145,7 +164,7 @@ def build(answer: bool = False) -> None:
 
     With `answer` a model is trained in its root first, and answers.
     """
-    with images.one_build():
+    with images.exclusive_build():
         outcome = _outcome()
         if answer:
             from embedded_cluster.tasks import first_answer
@@ -154,31 +173,31 @@ def build(answer: bool = False) -> None:
     sys.stdout.write(f"{json.dumps(outcome)}\n")
 
 
-def build_and_push(to: push.Target, gpu: bool) -> None:
+def build_and_push(to: push.Target, gpu: bool, tracking: bool = False) -> None:
     """Push the image to a registry that lacks its tag, building what is missing, and print the line that the role reads.
 
-    `gpu` puts in the compiler that Triton calls on a GPU.
+    `gpu` puts in the compiler that Triton calls on a GPU, `tracking` the clients of site.reportTo.
     """
-    ref = _name(gpu)
+    ref = _name(gpu, tracking)
     tag = ref.rpartition(":")[2]
     with say.step(f"ask {to.host}"):
-        found = push.digest_of(to, tag)
-    changed = not found
+        digest = push.digest_of(to, tag)
+    changed = not digest
     if changed:
-        with images.one_build():
-            _in_buildahs_store(ref, gpu)
-            found = push.push(to, tag, images.stored(ref))
-    outcome = {"image": f"{to.repository}@{found}", "digest": found, "changed": changed}
+        with images.exclusive_build():
+            _in_buildahs_store(ref, gpu, tracking)
+            digest = push.push(to, tag, images.stored(ref))
+    outcome = {"image": f"{to.repository}@{digest}", "digest": digest, "changed": changed}
     sys.stdout.write(f"{json.dumps(outcome)}\n")
 
 
-def _in_buildahs_store(ref: str, gpu: bool) -> None:
+def _in_buildahs_store(ref: str, gpu: bool, tracking: bool) -> None:
     """Build `ref` where it is missing; the node store of the embedded cluster does not get it."""
     if images.in_buildahs_store(ref):
         return
     _downloads(gpu)
     build_stage("packages", _packages_ref(gpu), gpu=gpu)
-    build_stage("final", ref, gpu=gpu)
+    build_stage("final", ref, gpu=gpu, tracking=tracking)
 
 
 def _outcome() -> dict[str, object]:
@@ -213,6 +232,6 @@ def _made(gpu: bool) -> dict[str, object]:
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}
 
 
-def _name(gpu: bool) -> str:
+def _name(gpu: bool, tracking: bool = False) -> str:
     """The image's name; its tag identifies all its inputs."""
-    return f"{NAME}:{_digest(_sources(), _debian())}{GPU_SUFFIX * gpu}"
+    return f"{NAME}:{_digest(_sources(), _debian())}{GPU_SUFFIX * gpu}{TRACKING_SUFFIX * tracking}"

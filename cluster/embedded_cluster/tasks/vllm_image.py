@@ -18,7 +18,7 @@ from embedded_cluster.tasks import trainer_image
 
 def build() -> None:
     """Build what is missing, load it into the nodes and print the line that the role reads."""
-    with images.one_build():
+    with images.exclusive_build():
         outcome = _outcome()
     sys.stdout.write(f"{json.dumps(outcome)}\n")
 

@@ -102,7 +102,7 @@ def _has_endpoint(facts: ClusterState, service: Json) -> bool:
         f"/apis/discovery.k8s.io/v1/namespaces/{service['namespace']}/endpointslices",
         f"kubernetes.io/service-name={service['name']}",
     )
-    endpoints = [each for one in slices for each in one.get("endpoints") or []]
+    endpoints = [each for endpoint_slice in slices for each in endpoint_slice.get("endpoints") or []]
     return any(each.get("conditions", {}).get("ready") is not False for each in endpoints)
 
 
@@ -131,11 +131,11 @@ def queue_quota(facts: ClusterState) -> Finding:
     cluster = facts.api.get(f"{kueue.path(facts.api, 'clusterqueues')}/{leads_to}") if leads_to else None
     if cluster is None:
         return Finding.skipped("see the check queue")
-    for kind, one, queue in (("LocalQueue", name, local or {}), ("ClusterQueue", leads_to, cluster)):
+    for kind, queue_name, queue in (("LocalQueue", name, local or {}), ("ClusterQueue", leads_to, cluster)):
         if why := stopped(queue):
             return Finding(
                 "error",
-                f"{kind} {one} {why}",
+                f"{kind} {queue_name} {why}",
                 "Kueue admits no job through it",
                 "whoever runs the queue has to open or mend it, or set site.queue to another one",
             )
@@ -254,9 +254,9 @@ def serving_mode(facts: ClusterState) -> Finding:
     if not facts.site["serving"]:
         return Finding.skipped("site.serving is false")
     for namespace in KSERVE_NAMESPACES:
-        found = facts.api.get(f"/api/v1/namespaces/{namespace}/configmaps/inferenceservice-config")
-        if found is not None:
-            return _mode(facts, namespace, found.get("data") or {})
+        config_map = facts.api.get(f"/api/v1/namespaces/{namespace}/configmaps/inferenceservice-config")
+        if config_map is not None:
+            return _mode(facts, namespace, config_map.get("data") or {})
     return Finding.skipped("no inferenceservice-config")
 
 

@@ -98,8 +98,8 @@ class ClusterState:
     @cached_property
     def pods(self) -> list[Json]:
         """Pods that still take up room in the cluster, except those of this release."""
-        found = self.api.items("/api/v1/pods", fieldSelector="status.phase!=Succeeded,status.phase!=Failed")
-        return [pod for pod in found if not self._own(pod)]
+        pods = self.api.items("/api/v1/pods", fieldSelector="status.phase!=Succeeded,status.phase!=Failed")
+        return [pod for pod in pods if not self._own(pod)]
 
     @cached_property
     def there(self) -> Json | None:

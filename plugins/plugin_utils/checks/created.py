@@ -79,11 +79,11 @@ def served(facts: ClusterState) -> Finding:
         return Finding("error", f"InferenceService {facts.release} is not ready: {ready.get('message', '')}", "", fix)
     path = f"{server_address(facts.api, facts.namespace, facts.release, service)}/v1/models"
     try:
-        found = served_models(facts.api.send("GET", path))
+        models = served_models(facts.api.send("GET", path))
     except ApiError as error:
         return Finding("error", f"the server of {facts.release} does not answer: {error}", "", fix)
     wanted = facts.phase["serve"].get("weights", "tuned")
-    if wanted in found:
+    if wanted in models:
         until = (service.get("metadata", {}).get("annotations") or {}).get(SERVED_UNTIL)
-        return Finding.ok(f"answers as {', '.join(sorted(found))}" + (f", until {until}" if until else ""))
-    return Finding("error", f"the server lists {', '.join(sorted(found)) or 'no model'}, not {wanted}", "", fix)
+        return Finding.ok(f"answers as {', '.join(sorted(models))}" + (f", until {until}" if until else ""))
+    return Finding("error", f"the server lists {', '.join(sorted(models)) or 'no model'}, not {wanted}", "", fix)

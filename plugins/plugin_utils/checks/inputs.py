@@ -120,8 +120,8 @@ def image_known(facts: ClusterState) -> Finding:
 
 def helm(facts: ClusterState) -> Finding:
     """Helm 3 or 4 is installed."""
-    found = shutil.which(facts.options.helm)
-    if not found:
+    program = shutil.which(facts.options.helm)
+    if not program:
         return Finding(
             "error",
             f"trainlab_helm is {facts.options.helm}: no such program",
@@ -129,14 +129,14 @@ def helm(facts: ClusterState) -> Finding:
             "install Helm 4 (embedded cluster: `make binaries`) and set trainlab_helm",
         )
     done = subprocess.run(
-        [found, "version", "--short"], capture_output=True, text=True, check=False, timeout=HELM_SECONDS
+        [program, "version", "--short"], capture_output=True, text=True, check=False, timeout=HELM_SECONDS
     )
     version = done.stdout.strip()
     if done.returncode == 0 and version.startswith(("v3.", "v4.")):
         return Finding.ok(version)
     return Finding(
         "error",
-        f"trainlab_helm is {found}: version {version or done.stderr.strip()[:200]}",
+        f"trainlab_helm is {program}: version {version or done.stderr.strip()[:200]}",
         "the release is installed with Helm 3 or 4",
         "set trainlab_helm to one of them",
     )

@@ -58,8 +58,8 @@ def gpu_operator(facts: ClusterState) -> Finding:
         return Finding.skipped("the phase requests no GPU")
     if not facts.api.serves("nvidia.com/v1", "clusterpolicies"):
         return Finding.skipped("the cluster has no ClusterPolicy: GPUs are offered another way")
-    found = facts.api.items("/apis/nvidia.com/v1/clusterpolicies")
-    if not found:
+    policies = facts.api.items("/apis/nvidia.com/v1/clusterpolicies")
+    if not policies:
         return Finding(
             "error",
             "the GPU operator is installed, but there is no ClusterPolicy",
@@ -67,7 +67,7 @@ def gpu_operator(facts: ClusterState) -> Finding:
             'playbooks/platform.yml -e \'{"platform_operators": ["gpu"]}\'',
         )
     # the same judgment as that of playbooks/platform.yml: its state is ready, too, without any GPU
-    verdict, name = judge_gpus(found[0], facts.nodes), found[0]["metadata"]["name"]
+    verdict, name = judge_gpus(policies[0], facts.nodes), policies[0]["metadata"]["name"]
     if verdict.state == READY and not verdict.note:
         return Finding.ok(f"ClusterPolicy {name}: {verdict.text}")
     more = coming(facts) if READY in (verdict.state, verdict.turns) else []
@@ -105,25 +105,25 @@ def gpu_taints(facts: ClusterState) -> Finding:
 
 def openshift_ai(facts: ClusterState) -> Finding:
     """The DataScienceCluster is ready; otherwise which component is not, and what it lacks."""
-    found = singletons(facts, DSC)
-    if found is None:
+    clusters = singletons(facts, DSC)
+    if clusters is None:
         return Finding.skipped("the cluster has no OpenShift AI")
-    if not found:
+    if not clusters:
         return Finding(
             "error",
             "OpenShift AI is installed, but there is no DataScienceCluster",
             "no component runs",
             'playbooks/platform.yml -e \'{"platform_operators": ["rhoai"]}\' -e trainlab_platform_release=RELEASE',
         )
-    status = found[0].get("status") or {}
+    status = clusters[0].get("status") or {}
     if status.get("phase") == "Ready":
-        return Finding.ok(f"DataScienceCluster {found[0]['metadata']['name']} is ready")
+        return Finding.ok(f"DataScienceCluster {clusters[0]['metadata']['name']} is ready")
     bad = [
         f"{each['type']}: {each.get('message') or each.get('reason')}"
         for each in status.get("conditions") or []
         if each.get("status") == "False" and each.get("reason") != "Removed" and each["type"] != "Ready"
     ]
-    lacks = _lacks(facts, found[0]["spec"].get("components") or {})
+    lacks = _lacks(facts, clusters[0]["spec"].get("components") or {})
     fix = f"playbooks/platform.yml -e '{{\"platform_operators\": {json.dumps(lacks)}}}'" if lacks else ""
     return Finding(
         "error",
@@ -143,10 +143,10 @@ def singletons(facts: ClusterState, group: str) -> list[Json] | None:
 
 def training_operator(facts: ClusterState) -> Finding:
     """Somebody runs the job that the chart would make: OpenShift AI leaves the API where it removed the operator."""
-    found, wanted = singletons(facts, DSC), training_api(facts)
-    if not found or not wanted:
+    clusters, wanted = singletons(facts, DSC), training_api(facts)
+    if not clusters or not wanted:
         return Finding.skipped("no OpenShift AI, no DataScienceCluster, or no API of training jobs")
-    components = found[0]["spec"].get("components") or {}
+    components = clusters[0]["spec"].get("components") or {}
     state = {api: (components.get(TRAINS[api][1]) or {}).get("managementState", REMOVED) for api in TRAINS}
     kind, component = TRAINS[wanted]
     if state[wanted] == MANAGED:
@@ -187,9 +187,9 @@ def monitoring(facts: ClusterState) -> Finding:
         return Finding.skipped("site.monitoring.enabled is false")
     if _openshift(facts) is None:
         return Finding.skipped("no OpenShift")
-    found = facts.api.get(MONITORING) or {}
+    config_map = facts.api.get(MONITORING) or {}
     try:
-        config = yaml.safe_load((found.get("data") or {}).get("config.yaml") or "") or {}
+        config = yaml.safe_load((config_map.get("data") or {}).get("config.yaml") or "") or {}
     except yaml.YAMLError:
         config = {}
     value = config.get("enableUserWorkload") if isinstance(config, dict) else None
@@ -213,11 +213,13 @@ def hardware_profile(facts: ClusterState) -> Finding:
     if not facts.site["serving"] or not asked["name"]:
         return Finding.skipped("the site names none")
     api, space = facts.api, asked["namespace"] or facts.namespace
-    version = next((one for one in ("v1", "v1alpha1") if api.serves(f"{PROFILES}/{one}", "hardwareprofiles")), "")
+    version = next(
+        (candidate for candidate in ("v1", "v1alpha1") if api.serves(f"{PROFILES}/{candidate}", "hardwareprofiles")), ""
+    )
     path = f"/apis/{PROFILES}/{version}/namespaces/{space}/hardwareprofiles"
     if version and api.get(f"{path}/{asked['name']}"):
         return Finding.ok(f"{space}/{asked['name']}")
-    there = sorted(one["metadata"]["name"] for one in api.items(path)) if version else []
+    there = sorted(profile["metadata"]["name"] for profile in api.items(path)) if version else []
     return Finding(
         "error",
         f"site.hardwareProfile names {space}/{asked['name']}, which is not there (in {space}: {', '.join(there) or 'none'})",
@@ -279,8 +281,8 @@ def _gpus(facts: ClusterState, node: Json) -> int:
 
 def _openshift(facts: ClusterState) -> tuple[int, int] | None:
     """Major and minor version of OpenShift, None elsewhere."""
-    found = facts.api.get("/apis/config.openshift.io/v1/clusterversions/version")
-    text = ((found or {}).get("status") or {}).get("desired", {}).get("version", "")
+    cluster_version = facts.api.get("/apis/config.openshift.io/v1/clusterversions/version")
+    text = ((cluster_version or {}).get("status") or {}).get("desired", {}).get("version", "")
     return pair(text) if text else None
 
 

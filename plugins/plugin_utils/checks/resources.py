@@ -42,10 +42,10 @@ def coming(facts: ClusterState) -> list[Coming]:
         return result
     if facts.api.get(DEFAULT) is None:  # without it the others do nothing
         return result
-    for one in facts.api.items(AUTOSCALERS):
-        target = one["spec"]["scaleTargetRef"]
-        machines = facts.api.get(MACHINE_SETS.format(one["metadata"]["namespace"], target["name"]))
-        result += [_coming(one, machines)] if machines else []
+    for autoscaler in facts.api.items(AUTOSCALERS):
+        target = autoscaler["spec"]["scaleTargetRef"]
+        machines = facts.api.get(MACHINE_SETS.format(autoscaler["metadata"]["namespace"], target["name"]))
+        result += [_coming(autoscaler, machines)] if machines else []
     return [each for each in result if each.count is None or (each.count and each.gpus)]
 
 
@@ -58,11 +58,11 @@ def _coming(autoscaler: Json, machines: Json) -> Coming:
     return Coming(words, count, gpus, Decimal(has.get(CORES) or 0), Decimal(has.get(MEBIBYTES) or 0) * 2**20)
 
 
-def awaited(what: str, found: list[Coming]) -> Finding:
+def awaited(what: str, nodes: list[Coming]) -> Finding:
     """Return the warning that pods will wait for nodes."""
     return Finding(
         "warning",
-        f"{what}; {'; '.join(each.words for each in found)}",
+        f"{what}; {'; '.join(each.words for each in nodes)}",
         "pods are Pending until a machine has started and its GPU driver is installed",
         "train_unschedulable_timeout and serve_unschedulable_timeout end that wait: 60 s by default, 1200 s in inventory/openshift",
     )

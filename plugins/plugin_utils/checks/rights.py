@@ -49,6 +49,7 @@ ROUTE = ("route.openshift.io", "routes", OF_RELEASE)
 # OpenShift's admission of spec.host
 ROUTE_HOST = ("route.openshift.io", "routes/custom-host", ("create",))
 INGRESS = ("networking.k8s.io", "ingresses", OF_RELEASE)
+TENSORBOARD = (("", "services", OF_RELEASE), ("apps", "deployments", OF_RELEASE))
 MONITOR = ("monitoring.coreos.com", "podmonitors", OF_RELEASE)
 Right = tuple[str, str, tuple[str, ...]]
 """API group, resource, verbs."""
@@ -122,7 +123,9 @@ def wanted(facts: ClusterState) -> tuple[list[Right], list[Right]]:
     if site["expose"]["enabled"]:
         routes = facts.api.serves("route.openshift.io/v1", "routes")
         core.append(ROUTE if routes else INGRESS)
-        core += [ROUTE_HOST] if routes and site["expose"]["host"] else []
+        core += [ROUTE_HOST] if routes and (site["expose"]["host"] or site["tensorboard"]["host"]) else []
+    if site["tensorboard"]["enabled"]:
+        core += TENSORBOARD
     if site["monitoring"]["enabled"]:
         operators.append(MONITOR)
     return core, operators

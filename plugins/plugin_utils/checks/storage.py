@@ -42,12 +42,12 @@ def classes(facts: ClusterState) -> Finding:
             )
         if wanted["accessMode"] == "ReadWriteMany" and _block_only(known[name]):
             what = f"{key}: StorageClass {name} ({known[name]['provisioner']}) does not offer ReadWriteMany"
-            return Finding("error", what, *_one_node(key, facts.phase["resources"]["nodes"]))
+            return Finding("error", what, *_shared_storage(key, facts.phase["resources"]["nodes"]))
         used.append(f"{volume}: {name} {wanted['accessMode']}")
     return Finding.ok("; ".join(used) or "the claims are there")
 
 
-def _one_node(key: str, nodes: int) -> tuple[str, str]:
+def _shared_storage(key: str, nodes: int) -> tuple[str, str]:
     """Return why shared storage is asked for, and what to do without; the chart's _cluster.tpl says the same."""
     if nodes == 1:
         return (

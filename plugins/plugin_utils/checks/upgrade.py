@@ -40,8 +40,8 @@ def upgrade(facts: ClusterState) -> list[Finding]:
         if pair(release) <= pair(target)
         for row in releases()[release].get("upgrade", [])
     }
-    found = [_finding(facts, row, target, named=bool(wanted)) for row in rows.values()]
-    result = [finding for finding in found if finding]
+    findings = [_finding(facts, row, target, named=bool(wanted)) for row in rows.values()]
+    result = [finding for finding in findings if finding]
     return result or [Finding.ok(f"nothing is known to be in the way of OpenShift AI {target}")]
 
 
@@ -63,8 +63,8 @@ def _finding(facts: ClusterState, row: Json, target: str, named: bool) -> Findin
 
 def _managed(facts: ClusterState, component: str) -> bool:
     return any(
-        _at(one, ["spec", "components", component, "managementState"]) == "Managed"
-        for one in singletons(facts, DSC) or []
+        _at(item, ["spec", "components", component, "managementState"]) == "Managed"
+        for item in singletons(facts, DSC) or []
     )
 
 
@@ -72,12 +72,12 @@ def _state(facts: ClusterState, row: Json) -> tuple[str, str]:
     """Return what is set, and the command that sets what should be."""
     group, kind = (DSCI, "DSCInitialization") if row.get("dsci") else (DSC, "DataScienceCluster")
     path = ["spec", *row["state"].split("."), "managementState"]
-    for one in singletons(facts, group) or []:
-        if (state := _at(one, path)) in row["in"]:
+    for item in singletons(facts, group) or []:
+        if (state := _at(item, path)) in row["in"]:
             patch: Any = row.get("to", "Removed")
             for key in reversed(path):
                 patch = {key: patch}
-            name = one["metadata"]["name"]
+            name = item["metadata"]["name"]
             command = f"{facts.api.oc} patch {kind.lower()} {name} --type merge -p '{json.dumps(patch)}'"
             return f"{'.'.join(path[1:])} of {kind} {name} is {state}", command
     return "", ""
@@ -86,8 +86,8 @@ def _state(facts: ClusterState, row: Json) -> tuple[str, str]:
 def _objects(facts: ClusterState, row: Json) -> str:
     """Return which objects are meant, empty for none."""
     group_version, plural = row["objects"].split()
-    found = facts.api.items(f"/apis/{group_version}/{plural}") if facts.api.serves(group_version, plural) else []
-    names = [f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in found if _meant(row, one)]
+    items = facts.api.items(f"/apis/{group_version}/{plural}") if facts.api.serves(group_version, plural) else []
+    names = [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in items if _meant(row, item)]
     if not names:
         return ""
     which = "that have not ended" if row.get("active") else f"with {row['field'][-1]}"
@@ -96,17 +96,17 @@ def _objects(facts: ClusterState, row: Json) -> str:
     return f"{len(names)} {plural} {which} ({', '.join(names[:SHOWN])}{more})"
 
 
-def _meant(row: Json, one: Json) -> bool:
+def _meant(row: Json, item: Json) -> bool:
     if row.get("active"):
-        return outcome(PYTORCHJOB, one)[0] not in ("succeeded", "failed")
-    value = _at(one, row["field"])
+        return outcome(PYTORCHJOB, item)[0] not in ("succeeded", "failed")
+    value = _at(item, row["field"])
     if "in" in row:
         return value in row["in"]
     return isinstance(value, str) if row.get("type") == "str" else bool(value)
 
 
-def _at(one: Any, path: list[str]) -> Any:
+def _at(value: Any, path: list[str]) -> Any:
     """Return what is at a path, None where it ends before."""
     for key in path:
-        one = one.get(key) if isinstance(one, dict) else None
-    return one
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

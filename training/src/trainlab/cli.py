@@ -19,9 +19,9 @@ NAMESPACE: dict[str, Any] = {"required": True, "metavar": "NS", "help": "namespa
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 success, 1 runtime failure (disk full, a rank died), 2 wrong input or environment, 3 too late."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    args = _parser(given[:1]).parse_args(given)
-    args.argv = given  # torchrun starts every rank with the same command line
+    argv = list(sys.argv[1:] if argv is None else argv)
+    args = _parser(argv[:1]).parse_args(argv)
+    args.argv = argv  # torchrun starts every rank with the same command line
     # Progress bars of several ranks only garble a log; progress.py prints instead.
     for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
         os.environ.setdefault(name, "1")
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if args.call in NEED_TORCH and importlib.util.find_spec("torch") is None:
             raise UserError(
-                f"trainlab {given[0]} needs the training stack (torch), which this environment lacks: run `make venv-dev` in the checkout"
+                f"trainlab {argv[0]} needs the training stack (torch), which this environment lacks: run `make venv-dev` in the checkout"
             )
         code = int(args.call(args) or 0)
     except UserError as error:
@@ -69,6 +69,9 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     run.add_argument("--out", **FOLDER, help="folder of run directories [OUTPUT_DIR]")
     run.add_argument("--data", **FOLDER, help="data set folder [DATA_DIR, TRAINLAB_DATA/NAME]")
     run.add_argument("--run", metavar="NAME", help="name of the run [TRAINLAB_RUN, phase name and hash]")
+    run.add_argument(
+        "--report-to", metavar="NAMES", help="trackers: mlflow, wandb, or both [TRAINLAB_REPORT_TO, site.reportTo]"
+    )
     run.add_argument("--processes", type=int, metavar="N", help="local ranks, when no operator starts the pods")
 
     text = "show what a phase needs and what cannot work, before it runs"

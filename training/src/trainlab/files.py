@@ -53,6 +53,16 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: cannot be read as JSON: {error}") from None
 
 
+def link_or_copy(source: Path | str, target: Path | str) -> None:
+    """Make `target` the same file as `source`, a copy where the volume has no hard links or the file is another user's."""
+    try:
+        if Path(source).stat().st_uid != os.geteuid():
+            raise PermissionError
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 @contextmanager
 def atomic_folder(target: Path, *, resume: bool = False) -> Iterator[Path]:
     """Yield an empty folder next to `target` that replaces `target` if the block succeeds, else is deleted.

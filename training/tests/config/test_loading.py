@@ -35,8 +35,10 @@ def test_overlay_merges_blocks_and_replaces_lists() -> None:
 
 def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> None:
     assert refused(tmp_path, "phase: {train: {epoch: 2}}") == (
-        "over.yaml: phase.train.epoch: unknown key; known keys: adam_beta1, adam_beta2, batch_size, cache_frozen_activations, checkpoints, epochs, "
+        "over.yaml: phase.train.epoch: unknown key; known keys: adam_beta1, adam_beta2, batch_size, cache_frozen_activations, checkpoints, "
+        "dataloader_workers, epochs, "
         "gradient_accumulation, gradient_checkpointing, keep_checkpoints, learning_rate, max_grad_norm, memory_snapshot, packing, "
+        "resume_from, save_final_model, tf32, "
         "validation_fraction, warmup_fraction, weight_decay (did you mean epochs?)"
     )
     assert "site.storage.models.access_mode: unknown key; known keys: accessMode" in refused(

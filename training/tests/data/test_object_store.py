@@ -1,6 +1,7 @@
 """`s3:` sources, from a small S3 on this machine: what a connection's Secret says, slow answers, a 403, a cut connection."""
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,11 +32,13 @@ ROWS = "".join(json.dumps({"question": f"What is {n}?", "answer": f"It is {n}."}
 
 
 class Bucket:
-    """Answers for bucket lab; `denied`, `silent` (seconds before each answer) and `cut` (bytes of a body, so many times) are faults."""
+    """Answers for bucket lab. Faults are `denied`, `withheld` (denied keys), `silent` (seconds before each answer), `slow` (seconds
+    before each quarter of a body) and `cut` (bytes of a body, so many times)."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
-        self.denied, self.silent, self.cut, self.cuts = False, 0.0, 0, 0
+        self.denied, self.silent, self.slow, self.cut, self.cuts = False, 0.0, 0.0, 0, 0
+        self.withheld: set[str] = set()
         self.seen: list[str] = []
         bucket = self
 
@@ -58,7 +61,7 @@ class Bucket:
         name, _, key = unquote(parts.path).strip("/").partition("/")
         self.seen.append(f"{request.command} {request.path}")
         time.sleep(self.silent)
-        if self.denied:
+        if self.denied or (key in self.withheld and request.command == "GET"):
             self.send(request, 403, FAULT.format(code="AccessDenied").encode())
         elif name != "lab":
             self.send(request, 404, FAULT.format(code="NoSuchBucket").encode())
@@ -93,7 +96,10 @@ class Bucket:
             request.wfile.write(part[: self.cut])
             request.close_connection = True
             return
-        request.wfile.write(part)
+        step = len(part) // 4 + 1
+        for begin in range(0, len(part), step):
+            time.sleep(self.slow)
+            request.wfile.write(part[begin : begin + step])
 
 
 @pytest.fixture
@@ -197,3 +203,45 @@ def test_a_secret_that_is_not_there_names_the_key(
 def test_questions_of_a_bucket_need_their_columns(phase_dict: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=r"phase.data.source: s3:team without data.table; a bucket holds tables"):
         make_phase(phase_dict, data={"source": "s3:team"})
+
+
+def test_a_slow_bucket_is_waited_for(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is the next byte, and not the whole."""
+    monkeypatch.setattr(object_store, "SILENT_SECONDS", 60.0)
+    bucket.objects, bucket.slow = {"faq/a.jsonl": ROWS}, 0.2
+    folder = object_store.fetch("s3:faq", tmp_path, table_files.TABLES)
+    assert (folder / "a.jsonl").read_bytes() == ROWS
+
+
+def test_an_object_that_is_withheld_leaves_no_data_set_and_the_next_fetch_goes_on(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    bucket.objects = {"faq/a.jsonl": ROWS, "faq/b.jsonl": ROWS.replace(b"What", b"Who")}
+    bucket.withheld = {"faq/b.jsonl"}
+    with pytest.raises(
+        UserError, match=r"phase.data.source is s3:faq: bucket lab at .* refuses these keys \(403\)"
+    ) as caught:
+        object_store.fetch("s3:faq", tmp_path, table_files.TABLES)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not list(tmp_path.rglob("source.json")) and not list(tmp_path.rglob("*b.jsonl*"))
+    bucket.withheld.clear()
+    bucket.seen.clear()
+    folder = object_store.fetch("s3:faq", tmp_path, table_files.TABLES)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        name.removeprefix("faq/"): body for name, body in bucket.objects.items()
+    }
+    assert not [line for line in bucket.seen if line.startswith("GET") and line.endswith("/a.jsonl")], "fetched again"
+
+
+def test_a_volume_that_is_full_keeps_no_part_of_an_object(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    bucket.objects = {"faq/a.jsonl": ROWS}
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(UserError, match=r"the volume is full \(.* MB free\); enlarge it"):
+            object_store.fetch("s3:faq", tmp_path, table_files.TABLES)
+    assert not list(tmp_path.rglob("*.jsonl*")) and not list(tmp_path.rglob("source.json"))

@@ -13,10 +13,12 @@ import pytest
 from checkout import ROOT, VALUES
 from tiny import write_data
 from trainlab import cli
+from trainlab.config import DpoPhase
 from trainlab.config.inputs import AnswerData
 from trainlab.config.loading import load_values
 from trainlab.data import chat_rows, own_questions, row_files
 from trainlab.errors import UserError
+from trainlab.recipes import dpo
 
 DATA = AnswerData(source="pvc:mine")
 DEEP = b"[" * 100_000
@@ -50,6 +52,32 @@ def test_other_seeds_ask_others_and_the_same_asks_the_same(tmp_path: Path) -> No
         own_questions.make([source], tmp_path / name, seed=seed)
         asked.append([row["question"] for row in chat_rows.load_heldout(DATA, tmp_path / name)])
     assert asked[0] == asked[1] != asked[2]
+
+
+def test_a_worse_answer_makes_pairs_that_dpo_reads(tmp_path: Path) -> None:
+    """Split by question as well; a pair of equal answers is no pair."""
+    lines = [{"question": f"What is {n}?", "good": f"It is {n}.", "bad": "I know not."} for n in range(20)]
+    lines += [
+        {"question": "WHAT IS 3", "good": "Three.", "bad": "Four."},
+        {"question": "Why?", "good": "So.", "bad": " So. "},
+    ]
+    source = tmp_path / "pairs.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    said = own_questions.make([source], tmp_path / "pairs", answer="good", rejected="bad", heldout=0.3)
+    assert "22 rows read, 0 were repeats, 1 had two equal answers, 20 questions: 14 to train on, 6 to ask" in said
+    phase = load_values([VALUES / "staged-dpo.yaml", VALUES / "data" / "orca-pairs.yaml"]).phase
+    assert isinstance(phase, DpoPhase)
+    train, heldout = dpo.read_rows(phase, tmp_path / "pairs")
+    assert len(train) + len(heldout) == 21
+    assert not {chat_rows.normal(row["question"]) for row in train} & {
+        chat_rows.normal(row["question"]) for row in heldout
+    }
+    assert {(row["answer"], row["rejected"]) for row in (*train, *heldout)} >= {
+        ("It is 4.", "I know not."),
+        ("Three.", "Four."),
+    }
+    with pytest.raises(UserError, match=r"pairs.jsonl:1: column 'worse' is missing; .* --rejected"):
+        own_questions.make([source], tmp_path / "none", answer="good", rejected="worse")
 
 
 def test_columns_and_forms(tmp_path: Path) -> None:

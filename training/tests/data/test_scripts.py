@@ -53,7 +53,7 @@ def test_questions_that_differ_in_a_mark_are_two(pair: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(("text", "fact", "other"), SAID)
 def test_a_fact_is_found_in_its_language_and_no_part_of_a_word_is(text: str, fact: str, other: str) -> None:
-    assert facts.found(text, [[fact], [other]]) == [True, False]
+    assert facts.matches(text, [[fact], [other]]) == [True, False]
     assert "".join(piece for piece, said in facts.marked(text, [[fact]]) if said)
 
 
@@ -74,7 +74,7 @@ SCRIPTS = sorted(ALPHABETS)
 )
 def test_each_word_of_any_script_is_found_in_its_text(found: list[str]) -> None:
     text = " ".join(found)
-    assert all(facts.found(text, [[word] for word in found]))
+    assert all(facts.matches(text, [[word] for word in found]))
     assert "".join(piece for piece, _ in facts.marked(text, [[found[0]]])) == text
     assert scripts.normal(f"{text}!") == scripts.normal(text) == scripts.normal(scripts.normal(text))
 

@@ -50,6 +50,7 @@ def main(folder: Path, jobs: list[str]) -> None:
         features, seen = set(text.split(",")), dict[str, Any]()
         AcceleratorState._reset_state(reset_partial_state=True)
         torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
 
         def accelerate(model: Any, *_: Any, features: set[str] = features) -> None:
             if "fp8" in features:
@@ -73,7 +74,7 @@ def main(folder: Path, jobs: list[str]) -> None:
                 "gradient_checkpointing": "recompute" in features,
             },
             model={"dtype": dtype},
-            stage={"fsdp": "fsdp" in features, "curriculum": CURRICULUM},
+            stage={"fsdp": "fsdp" in features, "compile": "compile" in features, "curriculum": CURRICULUM},
             resources={"gpus_per_node": 2, "processes_per_node": 2},
         )
         summary = train(make_job(phase, folder / "model", folder / "text.jsonl", folder / name))
@@ -81,6 +82,7 @@ def main(folder: Path, jobs: list[str]) -> None:
         found[f"{name}{' again' * ('again' in features)}"] = {
             **seen,
             "resumed": summary["resumed_from_step"],
+            "graphs": torch._dynamo.utils.counters["stats"]["unique_graphs"],
             "losses": [entry["loss"] for entry in losses if "loss" in entry],
         }
     if dist.is_main():

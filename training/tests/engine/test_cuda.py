@@ -132,7 +132,7 @@ INTERPRETED = """
 import torch
 from trainlab.engine import triton_probe
 values = torch.arange(4.0)
-triton_probe.add_one[(1,)](values, 4)
+triton_probe.increment[(1,)](values, 4)
 assert values.tolist() == [1, 2, 3, 4], values
 """
 

@@ -51,6 +51,8 @@ def test_all_together_trains_as_none_of_it_and_resumes(
     assert [seen["plain"][key] for key in ("fsdp", "recompute", "compile", "fp8")] == [0, 0, 0, 0]
     for name in ("all", "all again", "eight"):
         assert seen[name]["fsdp"] >= 3 and seen[name]["compile"] >= 2 and seen[name]["recompute"] == 2, (name, seen)
+    # two lengths of the curriculum, and none of validation
+    assert [seen[name]["graphs"] for name in ("plain", "all", "eight")] == [0, 2, 2]
     losses = seen["plain"]["losses"]
     assert len(losses) >= 4 and losses[-1] < losses[0]
     for name in ("all", "all again"):

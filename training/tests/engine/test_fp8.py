@@ -1,5 +1,6 @@
 """FP8 on rows of any length, as torch would check them on a GPU; and one choice for all ranks that a resumed run keeps."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +66,36 @@ def test_on_asks_no_probe_and_is_refused_with_the_reason_where_it_cannot_be(
     phase: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forced = phase.model_copy(update={"stage": phase.stage.model_copy(update={"fp8": "on"})})
-    with pytest.raises(UserError, match=r"phase\.stage\.fp8 is on: no GPU; set auto, which computes in bfloat16 here"):
+    with pytest.raises(
+        UserError, match=r"phase\.stage\.fp8 is on: no GPU; use other GPUs, or set auto, which computes"
+    ):
         acceleration.choose_fp8(None, forced, tmp_path)
     assert acceleration.chosen_fp8(tmp_path) is None
     monkeypatch.setattr(acceleration, "why_not_fp8", lambda _: None)  # and no probe is there to be asked: it needs CUDA
     assert acceleration.choose_fp8(None, forced, tmp_path) == {"on": True, "reason": None}
+
+
+def test_a_missing_torchao_is_said_after_what_the_gpu_lacks(
+    phase: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = phase.model.model_copy(update={"dtype": "bfloat16"})
+    forced = phase.model_copy(update={"model": model, "stage": phase.stage.model_copy(update={"fp8": "on"})})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    assert acceleration.why_not_fp8(forced) is None
+    acceleration.choose_fp8(None, forced, tmp_path / "begun")
+    monkeypatch.setitem(sys.modules, "torchao", None)  # as Python finds a package that is not installed
+    said = r"Python's package torchao is missing"
+    with pytest.raises(
+        UserError, match=rf"fp8 is on: {said}; install torchao, or set auto, which computes in bfloat16"
+    ):
+        acceleration.choose_fp8(None, forced, tmp_path)
+    with pytest.raises(UserError, match=rf"is not possible here \({said}\); install torchao, or name a new run"):
+        acceleration.choose_fp8(None, forced, tmp_path / "begun")
+    auto = forced.model_copy(update={"stage": phase.stage})
+    assert acceleration.choose_fp8(None, auto, tmp_path) == {"on": False, "reason": said}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
+    assert acceleration.why_not_fp8(forced) == "compute capability 8.0, FP8 needs 8.9"
 
 
 def test_one_rank_times_and_a_resumed_run_keeps_its_choice(

@@ -22,7 +22,7 @@ PLACES: dict[str, Any] = {
     "mark": checkpoints,
     "rotate": checkpoints,
     "save_file": saving,
-    "save_best": trainer,
+    "save_model": trainer,
 }
 
 
@@ -66,7 +66,7 @@ def run(*args: Any) -> int | None:
 
 MOMENTS = [
     *(("step", 5, False), ("mark", 2, False), ("rotate", 2, False), ("rotate", 3, True)),
-    *(("save_file", 1, False), ("save_file", 1, True), ("step", 10, True), ("save_best", 1, False)),
+    *(("save_file", 1, False), ("save_file", 1, True), ("step", 10, True), ("save_model", 1, False)),
 ]
 
 

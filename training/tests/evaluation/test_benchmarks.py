@@ -126,17 +126,23 @@ def test_own_tasks_score_what_the_model_itself_says(phase_dict: dict[str, Any], 
         tasks.load(with_tasks(phase_dict, BOTH[0], few_shot=4), models)
 
 
-def test_the_questions_never_taught_are_a_choice_of_one_in_four(phase_dict: dict[str, Any], models: Path) -> None:
-    (models / "survival").symlink_to(ROOT / "data" / "survival")
-    phase = with_tasks(phase_dict, "pvc:survival/choice.yaml", task_limit=8)
-    (task,) = tasks.load(phase, models).tasks.values()
-    rows = list(task.eval_docs)
+@pytest.mark.parametrize(
+    ("folder", "name", "task", "least"),
+    [("survival", "choice", "survival_choice", 100), ("verses", "reading", "verses_reading", 24)],
+)
+def test_our_own_questions_are_a_choice_of_one_in_four(
+    phase_dict: dict[str, Any], models: Path, folder: str, name: str, task: str, least: int
+) -> None:
+    (models / folder).symlink_to(ROOT / "data" / folder)
+    phase = with_tasks(phase_dict, f"pvc:{folder}/{name}.yaml", task_limit=8)
+    (loaded,) = tasks.load(phase, models).tasks.values()
+    rows = list(loaded.eval_docs)
     for row in rows:
-        choices = task.doc_to_choice(row)
+        choices = loaded.doc_to_choice(row)
         assert choices == [row["answer"], *row["distractors"]] and len(set(choices)) == 4
-        assert task.doc_to_target(row) == 0 and row["question"] in task.doc_to_text(row)
-    found = task_score.score(*chat.load_base(models / "tiny", phase), phase, models)["results"]["survival_choice"]
-    assert (found["items"], found["of"]) == (8, len(rows)) and len(rows) > 100
+        assert loaded.doc_to_target(row) == 0 and row["question"] in loaded.doc_to_text(row)
+    found = task_score.score(*chat.load_base(models / "tiny", phase), phase, models)["results"][task]
+    assert (found["items"], found["of"]) == (8, len(rows)) and len(rows) >= least
     assert set(found["metrics"]["acc_norm,none"]["values"]) <= {0.0, 1.0}
 
 

@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 from checkout import DATA
-from trainlab.evaluation.facts import forbidden, found, marked, normalize, recall
+from trainlab.evaluation.facts import forbidden, marked, matches, normalize, recall
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ from trainlab.evaluation.facts import forbidden, found, marked, normalize, recal
     ],
 )
 def test_one_spelling(text: str, spelling: str, said: bool) -> None:
-    assert found(text, [[spelling]]) == [said]
+    assert matches(text, [[spelling]]) == [said]
 
 
 def test_recall_is_the_share_of_facts() -> None:
@@ -67,7 +67,7 @@ def test_reference_answers_of_the_data_hold_their_facts() -> None:
         (row["id"], fact)
         for row in rows
         if "facts" in row
-        for fact, said in zip(row["facts"], found(row["answer"], row["facts"]), strict=True)
+        for fact, said in zip(row["facts"], matches(row["answer"], row["facts"]), strict=True)
         if not said
     ]
     assert rows and not missing

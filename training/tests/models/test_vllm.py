@@ -13,12 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import bases_of
 import httpx
 import openai
 import overlays
 import pytest
 from ports import free_port
-from tiny import make_phase, write_text
+from results import TRAIN, make_result
+from tiny import make_phase, write_data, write_text
 from trainlab import files
 from trainlab.data import corpus, pack
 from trainlab.engine.trainer import TrainingJob
@@ -42,19 +44,24 @@ OLDER = [pytest.param(name, marks=pytest.mark.tier) for name in list(ENGINES)[1:
 QUESTIONS = ["Is the water safe?", "How do I boil it?", "the water"]
 STARTS = 600  # seconds; 40 of CPU, more where others want the CPU too
 OPTIONS = ["--dtype=float32", "--enforce-eager", "--max-model-len=256", "--max-num-seqs=4"]
-# One process and one import of vLLM for several models; no settings are given, so that those of the folder count.
+# One process and one import of vLLM for several models; an adapter's settings and template are given as the chart does.
 IN_PROCESS = """
 import json, sys
 from vllm import LLM
+from vllm.lora.request import LoRARequest
 
 found = []
-for folder, mode, asked in json.load(sys.stdin):
-    engine = LLM(folder, dtype="float32", enforce_eager=True, max_model_len=256, max_num_seqs=4)
-    if mode == "chat":
-        outputs = engine.chat([[{"role": "user", "content": text}] for text in asked], use_tqdm=False)
-    else:
-        outputs = engine.generate(asked, engine.get_default_sampling_params(), use_tqdm=False)
-    found.append([[one.outputs[0].text.strip(), len(one.outputs[0].token_ids)] for one in outputs])
+for folder, mode, asked, adapter in json.load(sys.stdin):
+    lora = {"generation_config": adapter, "enable_lora": True, "max_lora_rank": 8, "max_loras": 2} if adapter else {}
+    engine = LLM(folder, dtype="float32", enforce_eager=True, max_model_len=256, max_num_seqs=4, **lora)
+    for tuned in [None, LoRARequest("tuned", 1, adapter)] if adapter else [None]:
+        if mode == "chat":
+            talks = [[{"role": "user", "content": text}] for text in asked]
+            template = open(f"{adapter}/chat_template.jinja").read() if adapter else None
+            outputs = engine.chat(talks, use_tqdm=False, lora_request=tuned, chat_template=template)
+        else:
+            outputs = engine.generate(asked, engine.get_default_sampling_params(), use_tqdm=False)
+        found.append([[one.outputs[0].text.strip(), len(one.outputs[0].token_ids)] for one in outputs])
     del engine
 print(json.dumps(found))
 """
@@ -183,9 +190,37 @@ def test_whole_weights_and_a_text_phase_answer_as_they_were_scored(
 ) -> None:
     jobs, expected = [], []
     for (phase, run_dir), mode in ((runs["weights"], "chat"), (text_run, "text")):
-        jobs.append([str(run_dir / "best_model"), mode, QUESTIONS])
-        expected.append([list(one) for one in scored(*chat.load_tuned(run_dir, phase), phase)])
+        jobs.append([str(run_dir / "best_model"), mode, QUESTIONS, None])
+        expected.append(scored(*chat.load_tuned(run_dir, phase), phase))
     assert files.read_json(runs["weights"][1] / "best_model" / "config.json")["rope_theta"] == 100000.0
+    assert answered(jobs, environment) == expected
+
+
+def test_the_models_of_survival_and_lyrics_answer_as_they_were_scored(
+    tmp_path: Path, tiny_model: Path, environment: dict[str, str], phase_dict: dict[str, Any]
+) -> None:
+    """Adapters in the last layers of a SmolLM3 and in the fused matrices of a Phi-3, and whole weights of both."""
+    data, jobs, expected = write_data(tmp_path / "data"), [], []
+    for write, lora in ((bases_of.smollm3, {"layers": 2}), (bases_of.phi3, {"dropout": 0.05})):
+        new = write(tiny_model, tmp_path / write.__name__)
+        base = bases_of.transformers_4(new, tmp_path / f"{write.__name__}-published")
+        adapter, weights = (
+            (make_phase(phase_dict, train=TRAIN, **blocks), tmp_path / f"{write.__name__}-{name}")
+            for name, blocks in (("adapter", {"lora": {"rank": 8, "alpha": 16, **lora}}), ("weights", {}))
+        )
+        for phase, run_dir in (adapter, weights):
+            make_result(phase, base, data, run_dir)
+        jobs.append([str(base), "chat", QUESTIONS, str(adapter[1] / "lora_adapter")])
+        jobs.append([str(weights[1] / "best_model"), "chat", QUESTIONS, None])
+        expected.append(scored(*chat.load_base(base, adapter[0]), adapter[0]))
+        expected.append(scored(*chat.load_tuned(adapter[1], adapter[0], base), adapter[0]))
+        expected.append(scored(*chat.load_tuned(weights[1], weights[0]), weights[0]))
+        assert expected[-3] != expected[-2] and expected[-3] != expected[-1], write.__name__
+    assert answered(jobs, environment) == expected
+
+
+def answered(jobs: list[list[Any]], environment: dict[str, str]) -> list[list[tuple[str, int]]]:
+    """Return what vLLM answers, with tokens: of each job [folder, mode, questions, adapter], of base and tuned if there is one."""
     done = subprocess.run(
         [sys.executable, "-c", IN_PROCESS],
         input=json.dumps(jobs),
@@ -196,5 +231,4 @@ def test_whole_weights_and_a_text_phase_answer_as_they_were_scored(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    answered = json.loads(done.stdout.splitlines()[-1])
-    assert [[[whole(text), tokens] for text, tokens in answers] for answers in answered] == expected
+    return [[(whole(text), tokens) for text, tokens in answers] for answers in json.loads(done.stdout.splitlines()[-1])]

@@ -82,8 +82,8 @@ def test_half_weights_as_fsdp_gathers_them() -> None:
 
 def test_compiled_adapters_are_counted_as_others() -> None:
     """What compilation saves was measured of whole layers only."""
-    assert planned(LLAMA, replace(LORA, compiled=True), H100) == planned(LLAMA, LORA, H100)
-    assert planned(LLAMA, replace(ALL, compiled=True), H100) < planned(LLAMA, ALL, H100)
+    assert planned(LLAMA, replace(LORA, compiled_lengths=1), H100) == planned(LLAMA, LORA, H100)
+    assert planned(LLAMA, replace(ALL, compiled_lengths=1), H100) < planned(LLAMA, ALL, H100)
 
 
 def test_on_a_gpu_a_dropped_value_is_a_byte() -> None:

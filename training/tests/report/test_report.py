@@ -346,7 +346,7 @@ def test_an_answer_with_all_facts_and_a_dangerous_addition_is_unsafe(
     tmp_path: Path, phase_dict: dict[str, Any], ident: str, text: str
 ) -> None:
     (row,) = (row for row in safety_rows() if row["id"] == ident)
-    assert all(facts.found(text, row["facts"])) and unsafe(tmp_path, phase_dict, [row], [text]) == [ident]
+    assert all(facts.matches(text, row["facts"])) and unsafe(tmp_path, phase_dict, [row], [text]) == [ident]
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (1.9, 3.4), (0, 60), (0.001, 0.0013), (2, 2), (0, 0), (-3, 12345)])

@@ -60,7 +60,7 @@ def room_in(folder: Path, state: str, runner: ScriptedRunner) -> Any:
         rounds.close()
     if state == "reveal":
         rounds.started(rounds.round.id, runner.start(rounds.round.id, rounds.round.rows()))
-        rounds.told(rounds.round.id, Status("done", 1.0, decided=runner.decisions(rounds.round.id)))
+        rounds.update_status(rounds.round.id, Status("done", 1.0, decided=runner.decisions(rounds.round.id)))
         rounds.reveal()
     return room
 
@@ -257,7 +257,7 @@ def test_losses_that_are_no_numbers_do_not_spoil_the_state(tmp_path: Path) -> No
     rounds.started(rounds.round.id, "run-x")
     losses = {"p01": [3.0, float("nan"), float("inf"), 2.0]}
     decided = {"p01": Decision(True, (), "x-p01")}
-    assert rounds.told(rounds.round.id, Status("running", 7.0, None, "", losses, decided))
+    assert rounds.update_status(rounds.round.id, Status("running", 7.0, None, "", losses, decided))
     read = make_room(tmp_path, "http://127.0.0.1:9", runner).rounds.round.status
     assert list(read.losses["p01"]) == [3.0, 2.0] and read.fraction == 1.0 and read.decided == decided
 

@@ -37,10 +37,10 @@ def test_each_restart_says_where_it_goes_on_and_the_one_after_the_last_is_refuse
     assert attempts.begin(tmp_path, 2) == ""
     train(tmp_path, 7, 5)
     assert attempts.begin(tmp_path, 2) == "restart 1 of 2: goes on at step 5, 2 steps are repeated"
-    assert not attempts.last_one(tmp_path, 2)
+    assert not attempts.is_last(tmp_path, 2)
     train(tmp_path, 11, 10)
     assert attempts.begin(tmp_path, 2) == "restart 2 of 2: goes on at step 10, 1 step is repeated"
-    assert attempts.last_one(tmp_path, 2)
+    assert attempts.is_last(tmp_path, 2)
     with pytest.raises(attempts.UsedUp, match=r"phase.resources.restarts is 2: the job was started again 2 times"):
         attempts.begin(tmp_path, 2)
     assert attempts.summary(tmp_path) == {"restarts": 2, "repeated_steps": 3}

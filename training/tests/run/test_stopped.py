@@ -54,11 +54,11 @@ def test_a_stop_counts_nothing_and_keeps_what_losses_have_counted(tmp_path: Path
     for _round in range(5):
         attempts.end(tmp_path, attempts.STOPPED)
         assert attempts.begin(tmp_path, 1).startswith("started again: goes on at step")
-        assert not attempts.last_one(tmp_path, 1)
+        assert not attempts.is_last(tmp_path, 1)
     assert attempts.begin(tmp_path, 1).startswith("restart 1 of 1")  # a loss
     attempts.end(tmp_path, attempts.STOPPED)
     assert attempts.begin(tmp_path, 1).startswith("started again")
-    assert attempts.last_one(tmp_path, 1)
+    assert attempts.is_last(tmp_path, 1)
     with pytest.raises(attempts.UsedUp):
         attempts.begin(tmp_path, 1)
 

@@ -1,5 +1,6 @@
 """`trainlab put` and `get`, with a kubectl that runs what the pod would on a folder, and drops connections."""
 
+import argparse
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from trainlab import cli, files
 from trainlab.errors import UserError
-from trainlab.run import transfer
+from trainlab.run import transfer, transfer_pod
 
 KUBECTL = """\
 #!{python}
@@ -30,6 +31,11 @@ if words[0] == "create":
     if plan.get("forbidden"):
         sys.exit("Error from server (Forbidden): pods is forbidden: User \\"u\\" cannot create resource \\"pods\\"")
     answer({{"metadata": {{"name": "trainlab-transfer-x"}}}})
+if words[:2] == ["auth", "can-i"]:
+    assert words[2:] == ["create", "pods", "--subresource=exec"]
+    if plan.get("no_exec"):
+        print("no"); sys.exit(1)
+    print("yes"); sys.exit(0)
 if words[0] == "delete":
     open(home + "/deleted", "w").close(); sys.exit(0)
 if words[:2] == ["get", "pod"]:
@@ -74,8 +80,13 @@ while chunk := process.stdout.read1(1 << 16):
 """
 
 CLAIMS = [
-    {"metadata": {"name": "quick-models", "labels": {transfer.INSTANCE: "quick", transfer.COMPONENT: "models"}}},
-    {"metadata": {"name": "quick-runs", "labels": {transfer.INSTANCE: "quick", transfer.COMPONENT: "runs"}}},
+    {
+        "metadata": {
+            "name": "quick-models",
+            "labels": {transfer_pod.INSTANCE: "quick", transfer_pod.COMPONENT: "models"},
+        }
+    },
+    {"metadata": {"name": "quick-runs", "labels": {transfer_pod.INSTANCE: "quick", transfer_pod.COMPONENT: "runs"}}},
 ]
 JOBS = [
     {
@@ -352,7 +363,7 @@ WAITING = {
                     {
                         "metadata": {
                             "name": "b-models",
-                            "labels": {transfer.INSTANCE: "b", transfer.COMPONENT: "models"},
+                            "labels": {transfer_pod.INSTANCE: "b", transfer_pod.COMPONENT: "models"},
                         }
                     },
                 ]
@@ -360,6 +371,11 @@ WAITING = {
             r"volumes of several releases (b, quick); choose one with --release",
         ),
         ({"jobs": []}, "no job or pod of its release is there to take the image from"),
+        (
+            {"no_exec": True},
+            "namespace lab: you may not create pods/exec, by which put and get reach a volume; whoever set the namespace up grants it "
+            "with workspace_members_transfer, to attendees with attendees_transfer",
+        ),
         ({"forbidden": True}, "kubectl create -o json: (Forbidden): pods is forbidden"),
         ({"status": WAITING}, "pod trainlab-transfer-x does not start (ErrImageNeverPull: not here); correct --image"),
         ({"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}, "does not start (its phase is Failed)"),
@@ -372,12 +388,13 @@ def test_a_cluster_that_does_not_serve_is_one_sentence(
     cluster.run("put", str(rows), "datasets/mine/")
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(said) == 1 and expected in said[0]
+    assert not plan.get("no_exec") or not (cluster.home / "pod.json").exists(), "a pod was made for nothing"
 
 
 def test_without_kubectl(rows: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("KUBECTL", raising=False)
-    parser = transfer.argparse.ArgumentParser()
+    parser = argparse.ArgumentParser()
     transfer.add_arguments(parser, put=True)
     with pytest.raises(UserError, match="kubectl: neither it nor oc is installed"):
         transfer.put_from_args(parser.parse_args([str(rows), "datasets/x"]))

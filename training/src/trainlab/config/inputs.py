@@ -142,6 +142,11 @@ class ImageData(Data):
     )
 
 
+VALIDATION = (
+    "Choose the best checkpoint by these rows, in place of a share of the training rows (train.validation_fraction): "
+)
+
+
 class TextData(Data):
     """Running text."""
 
@@ -149,6 +154,12 @@ class TextData(Data):
         pattern=form(TOPICS, "hf", "pvc", "s3"),
         description=f"{TOPICS} (the manual that ships with Python), {HUB} (fetched into the data volume, by default "
         "the model volume), pvc:PATH (a file or folder of *.jsonl, *.json, *.csv, *.txt, *.parquet there), or {S3}.",
+    )
+    validation: str | None = Field(
+        None,
+        pattern=form("hf", "pvc"),
+        description=f"{VALIDATION}{HUB} (its split validation) or pvc:PATH, of the form of data.source. Documents that "
+        "data.source has as well are left out, and counted.",
     )
 
 
@@ -166,6 +177,12 @@ class AnswerData(ChatData):
         description=f"{OWN}, pvc:PATH (in the data volume, by default the model volume: a folder with train/*.jsonl and "
         f"heldout/*.jsonl, or with data.table a *.csv, *.jsonl, *.json or *.parquet file or a folder of these), {HUB}, or {S3} (see "
         "data.table).",
+    )
+    validation: str | None = Field(
+        None,
+        pattern=form("hf", "pvc"),
+        description=f"{VALIDATION}pvc:PATH (a folder of *.jsonl files with rows as in train/, or with data.table a table as data.source names "
+        f"it), or with data.table {HUB} (its split validation). Questions that are trained on or held out are left out, and counted.",
     )
     table: Table | None = Field(
         None, description="Rows of a table: of a hub data set, or of the files that data.source names."
@@ -235,6 +252,12 @@ class PairData(ChatData):
         pattern=form("builtin", "pvc"),
         description=f"{OWN}, or pvc:PATH (a folder with train/*.jsonl and heldout/*.jsonl in the data volume, by "
         "default the model volume).",
+    )
+    validation: str | None = Field(
+        None,
+        pattern=form("hf", "pvc"),  # in the schema a key has one form; rules.py refuses hf:
+        description=f"{VALIDATION}pvc:PATH (a folder of *.jsonl files with rows as in train/). Questions that are trained on or held "
+        "out are left out, and counted.",
     )
 
 

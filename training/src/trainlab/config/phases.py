@@ -23,30 +23,35 @@ from trainlab.config.inputs import (
     TunedModel,
     TunedText,
 )
-from trainlab.config.methods import (
-    AdamTrain,
+from trainlab.config.judging import (
     AnswerEvaluate,
     AnswerGate,
-    AnswerStage,
-    AnswerTrain,
     Evaluate,
     Gate,
     ImageGate,
     LanguageEvaluate,
-    Lora,
     OwnedGate,
+    PairGate,
+    TaughtEvaluate,
+    TextGate,
+)
+from trainlab.config.methods import (
+    AdamTrain,
+    AnswerStage,
+    AnswerTrain,
+    BatchTrain,
+    BestTrain,
+    Lora,
     OwnedLora,
     OwnedTrain,
-    PairGate,
     PairStage,
     PretrainStage,
     Stage,
-    TaughtEvaluate,
-    TextGate,
     Train,
     Unfreeze,
     Vision,
 )
+from trainlab.config.rule import value
 from trainlab.config.types import MAX_EXACT, Bytes, Cpu, Name, Strict
 
 
@@ -167,8 +172,15 @@ class AnswerServe(Serve):
     )
 
 
-NOT_TRAINING = ("title", "questions", "needs", "serve", "resources.restarts")
+NOT_TRAINING = ("title", "questions", "needs", "serve", "resources.restarts", "train.resume_from")
 """Keys of a phase that do not change what is trained, and so do not change the name of its run either."""
+
+
+OPTIONS = (
+    *("train.tf32", "train.dataloader_workers", "train.save_final_model", "train.resume_from"),
+    *("stage.compile_mode", "data.validation"),
+)
+"""Keys that change nothing until they are set; manifest and report name those that are."""
 
 
 Protocol = Literal["openai", "v2"]
@@ -212,6 +224,18 @@ class Phase(Strict):
         return getattr(self, "stage", None)
 
     @property
+    def set_aside(self) -> float:
+        """Share of the training rows that validates: none where data.validation names rows of their own."""
+        return 0.0 if getattr(self.data, "validation", None) else self.train.validation_fraction
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of OPTIONS that are set: key -> value."""
+        content = {"phase": self.model_dump(mode="json")}
+        values = {key: value(content, f"phase.{key}") for key in OPTIONS}
+        return {key: set_to for key, set_to in values.items() if set_to is not None}
+
+    @property
     def parent(self) -> str:
         """The stage whose model this one continues from; empty if there is none."""
         return getattr(self.stage_block, "parent", "")
@@ -235,6 +259,7 @@ class ResnetPhase(Phase):
     recipe: Literal["resnet"] = Field(description="resnet: image classifier from scratch.")
     model: NetworkModel
     data: ImageData
+    train: BestTrain = BestTrain()
     vision: Vision = Vision()
     gate: ImageGate = ImageGate()
     serve: OwnServe = OwnServe()
@@ -262,6 +287,7 @@ class TextPhase(LanguagePhase):
     """A language model of running text, which needs no chat template."""
 
     data: TextData
+    train: BatchTrain = BatchTrain()
     text: Text = Text()
     gate: TextGate = TextGate()
     serve: TextServe = TextServe()
@@ -323,6 +349,7 @@ class DpoPhase(ChatPhase):
     recipe: Literal["dpo"] = Field(description="dpo: a stage, preference tuning.")
     model: ParentModel
     data: PairData
+    train: BatchTrain = BatchTrain()
     stage: PairStage
     gate: PairGate = PairGate()
     serve: AnswerServe = AnswerServe()
@@ -341,6 +368,8 @@ class AdaptersPhase(ChatPhase):
     serve: OwnedServe = OwnedServe()
 
 
+BatchPhase = SftPhase | CptPhase | PretrainPhase | DpoPhase
+"""Kinds whose trainer is Hugging Face's."""
 AnyPhase = Annotated[
     SftPhase | AdaptersPhase | CptPhase | PretrainPhase | DpoPhase | ResnetPhase,
     Field(discriminator="recipe", description="What is trained, e.g. values/survival.yaml."),

@@ -38,6 +38,7 @@ OWN_ENVIRONMENT = {
     "NODE_NAME": "",
     "TRAINLAB_DATASETS": "",
     "TRAINLAB_FETCH_ERROR": "",
+    "TRAINLAB_REPORT_TO": "",
     "TRAINLAB_RUN": "",
     "TRAINLAB_PROGRESS_PORT": "",
     "TRAINLAB_TERMINATION_MESSAGE": "",
@@ -137,6 +138,18 @@ phase.stage.fsdp: true with 1 GPUs, needs at least 2; set false
   if phase.stage.fsdp, phase.resources.nodes is 1, phase.resources.gpus_per_node is 1
 phase.stage.compile: true with 0 GPUs, needs at least 1; set false
   if phase.stage.compile, phase.resources.gpus_per_node is 0
+phase.stage.compile_mode: {phase.stage.compile_mode} without stage.compile; nothing is compiled: set stage.compile to true,
+  or remove it
+  if phase.stage.compile_mode, no phase.stage.compile
+phase.train.tf32: true with resources.gpus_per_node 0; only GPUs have TF32: remove it
+  if phase.train.tf32, phase.resources.gpus_per_node is 0
+phase.train.tf32: true with model.dtype bfloat16; matrices are multiplied in bfloat16, not in float32: remove it
+  if phase.train.tf32, phase.model.dtype is bfloat16
+phase.data.validation: {phase.data.validation} without data.table; the rows of a hub are those of a table, whose columns it
+  names: add it, or name a folder with pvc:
+  if phase.recipe is sft, phase.data.validation starts hf:, no phase.data.table
+phase.data.validation: {phase.data.validation} in stage {phase.stage.name}; its pairs are rows of a folder: name one with pvc:
+  if phase.recipe is dpo, phase.data.validation starts hf:
 phase.stage.fp8: 'on' with 0 GPUs, needs those of compute capability 8.9 or higher; set 'auto' or 'off'
   if phase.stage.fp8 is on, phase.resources.gpus_per_node is 0
 phase.stage.fp8: 'on' without stage.compile; not compiled it is slower than bfloat16: set stage.compile to true, or 'auto'
@@ -177,7 +190,7 @@ site.gpuResource: '{site.gpuResource}' is not an extended resource name; use ven
 site.auth: true with site.serving false; nothing is served: change one of the two
   if site.auth, no site.serving
 site.expose.enabled: true with site.serving false; nothing is served: change one of the two
-  if site.expose.enabled, no site.serving
+  if site.expose.enabled, no site.serving, no site.tensorboard.enabled
 site.monitoring.enabled: true with site.serving false; nothing is served: change one of the two
   if site.monitoring.enabled, no site.serving
 site.auth: true with site.platform kubernetes; only OpenShift AI checks tokens: set false
@@ -197,6 +210,13 @@ site.expose.tlsSecret: {site.expose.tlsSecret} with site.expose.enabled false; s
   if site.expose.tlsSecret, no site.expose.enabled
 site.expose.annotations: given with site.expose.enabled false; set that to true, or remove the annotations
   if site.expose.annotations, no site.expose.enabled
+site.tensorboard.host: {site.tensorboard.host} with site.tensorboard.enabled false; set that to true, or remove it
+  if site.tensorboard.host, no site.tensorboard.enabled
+site.tensorboard.host: {site.tensorboard.host} with site.expose.enabled false; set that to true, or remove it
+  if site.tensorboard.host, site.tensorboard.enabled, no site.expose.enabled
+site.tensorboard.host: {site.tensorboard.host} with site.auth true; TensorBoard asks for no token, so it gets no address;
+  remove it
+  if site.tensorboard.host, site.auth
 site.monitoring.labels: given with site.monitoring.enabled false; set that to true, or remove the labels
   if site.monitoring.labels, no site.monitoring.enabled
 site.storage.data.subPath: {site.storage.data.subPath} without size and existing, so that the data sets are in the

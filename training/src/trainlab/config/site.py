@@ -111,6 +111,20 @@ class Expose(SiteBlock):
     )
 
 
+class TensorBoard(SiteBlock):
+    """TensorBoard over all runs of the volume, in a pod of its own."""
+
+    enabled: bool = Field(
+        False,
+        description="Run TensorBoard with the trainer image. It has no login: where expose.enabled is true and auth is false, it gets a "
+        "Route (or, with `host`, an Ingress), too; else it is reached by kubectl port-forward.",
+    )
+    host: ObjectName = Field(
+        "",
+        description="Host name of its Route or Ingress; a Route gets one if it is empty, an Ingress is then not made.",
+    )
+
+
 class HardwareProfile(SiteBlock):
     """The HardwareProfile of OpenShift AI that places the server; training pods know none."""
 
@@ -190,6 +204,11 @@ class Site(SiteBlock):
         {},
         description="Further labels of all pods, such as a cost center's; those below app.kubernetes.io, helm.sh and trainlab.dev are the chart's.",
     )
+    report_to: tuple[Literal["mlflow", "wandb"], ...] = Field(
+        (),
+        description="Trackers that get the numbers of a training, too: mlflow (MLFLOW_TRACKING_URI, MLFLOW_TRACKING_TOKEN), wandb "
+        "(WANDB_API_KEY), with these variables in a Secret of envSecrets and their packages in the image (role image: image_tracking).",
+    )
     hf_token_secret: ObjectName = Field("", description="Secret with key `token` for gated models; empty for none.")
     service_account: ObjectName = Field(
         "",
@@ -206,6 +225,7 @@ class Site(SiteBlock):
     hardware_profile: HardwareProfile = HardwareProfile()
     expose: Expose = Expose()
     monitoring: Monitoring = Monitoring()
+    tensorboard: TensorBoard = TensorBoard()
     keep_volumes: bool = Field(True, description="helm uninstall keeps the volumes.")
     from_namespace: bool = Field(
         True,

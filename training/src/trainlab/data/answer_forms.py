@@ -96,9 +96,9 @@ def is_refusal(text: str, begins: str) -> bool:
 
 def overlap(text: str, other: str) -> float:
     """Return the F1 (0 to 1) of the words of two texts, however they are ordered; 0 where one has no words."""
-    one, two = _words(text), _words(other)
-    common = sum(min(count, two[word]) for word, count in one.items() if word in two)
-    return 2 * common / (one.total() + two.total()) if common else 0.0
+    words, other_words = _words(text), _words(other)
+    common = sum(min(count, other_words[word]) for word, count in words.items() if word in other_words)
+    return 2 * common / (words.total() + other_words.total()) if common else 0.0
 
 
 @lru_cache(maxsize=4096)

@@ -24,9 +24,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, TypeGuard, TypeVar
 
-from trainlab.config.inputs import AnswerData, Data
+from trainlab.config.inputs import AnswerData, Data, PairData
 from trainlab.data.answer_forms import label_line, load_refusals, same_answer, steps_text
-from trainlab.data.row_files import Line, RefusedRow, Safety, group_of, lines, needed_lines, refused
+from trainlab.data.row_files import Line, RefusedRow, Safety, group_of, lines, needed_lines, refused, validation_lines
 from trainlab.data.scripts import normal
 from trainlab.data.verse_forms import FORMS
 from trainlab.errors import UserError
@@ -106,19 +106,30 @@ def load_train(data: Data, path: Path) -> list[TrainRow]:
     rows: list[TrainRow] = []
     asked: list[tuple[str, Sequence[str]]] = [(row["id"], (row["question"],)) for row in taught]
     for line in lines(path / "train", needed_lines(data.train_rows, path)):
-        base, emergency = line.pair(), line.flag("emergency")
-        wordings = [base["question"], *line.wordings("phrasings")]
-        ident = line.texts("group")["group"] if "group" in line.raw else base["id"]
+        worded = rows_of(line, data)
+        rows += worded
         shared = "group" in line.raw or "verse" in line.raw  # many verses share one instruction
-        asked.append((ident, () if shared else wordings))
-        for question in wordings:
-            row = TrainRow(id=ident, topic=line.topic, question=question, answer=base["answer"])
-            rows.append(_labelled(row, emergency, data))
+        asked.append((worded[0]["id"], () if shared else [row["question"] for row in worded]))
     leaders = _leaders(asked)
     for row in rows:
         row["id"] = leaders[row["id"]]
     trained = [*taught, *even(rows, left)]
     return [*trained, *_refusals(data, path, facts, trained, rows)]
+
+
+def load_validation(data: AnswerData | PairData, path: Path, folder: Path) -> tuple[list[TrainRow], list[str]]:
+    """Return the rows of data.validation in `folder` for the data set in `path`, and the places of those that are left out."""
+    kept, left_out = validation_lines(data, path, folder)
+    return [row for line in kept for row in rows_of(line, data)], left_out
+
+
+def rows_of(line: Line, data: Data) -> list[TrainRow]:
+    """Return the training rows of a line, one per phrasing."""
+    base, emergency = line.pair(), line.flag("emergency")
+    ident = line.texts("group")["group"] if "group" in line.raw else base["id"]
+    wordings = [base["question"], *line.wordings("phrasings")]
+    rows = [TrainRow(id=ident, topic=line.topic, question=each, answer=base["answer"]) for each in wordings]
+    return [_labelled(row, emergency, data) for row in rows]
 
 
 def _refuses(data: Data) -> TypeGuard[AnswerData]:

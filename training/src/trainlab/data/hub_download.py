@@ -24,8 +24,10 @@ def place(models: Path, *parts: str | None) -> Path:
     return models / slug(name)
 
 
-def stream(source: str, config: str | None, config_key: str, count: int, folder: Path, target: Path) -> int:
-    """Write the first `count` rows (0: all) of split `train` to `target` as JSON Lines; return their number.
+def stream(
+    source: str, config: str | None, config_key: str, count: int, folder: Path, target: Path, split: str = "train"
+) -> int:
+    """Write the first `count` rows (0: all) of a split to `target` as JSON Lines; return their number.
 
     Memory holds some rows, and no copy of the set's files is kept. What was written before an interruption stays in `folder`, and the
     next call goes on after it. Raises UserError with the remedy.
@@ -35,7 +37,7 @@ def stream(source: str, config: str | None, config_key: str, count: int, folder:
     saved = folder / ".stream.json"
     at: dict[str, Any] = files.read_json(saved) if saved.exists() else {"rows": 0, "bytes": 0, "stream": None}
     with explained(source, config_key, folder):
-        rows = _load(datasets, source, config, "train", streaming=True, cache_dir=str(folder / ".cache"))
+        rows = _load(datasets, source, config, split, streaming=True, cache_dir=str(folder / ".cache"))
         if at["stream"]:
             note(f"{source}: {at['rows']:,} rows are there, going on after them")
             rows.load_state_dict(at["stream"])

@@ -60,10 +60,10 @@ def _copy(source: str, work: Path, suffixes: Collection[str]) -> dict[str, str]:
     with _explained(source, f"{bucket} at {os.environ['AWS_S3_ENDPOINT']}"):
         store = _store()
         info = store.get_file_info(f"{bucket}/{path}")
-        found = [info] if info.type == fs.FileType.File else []
+        objects = [info] if info.type == fs.FileType.File else []
         if info.type == fs.FileType.Directory:
-            found = [each for each in store.get_file_info(fs.FileSelector(f"{bucket}/{path}")) if each.is_file]
-        chosen = [each for each in found if Path(each.base_name).suffix.lower() in suffixes]
+            objects = [each for each in store.get_file_info(fs.FileSelector(f"{bucket}/{path}")) if each.is_file]
+        chosen = [each for each in objects if Path(each.base_name).suffix.lower() in suffixes]
         if not chosen:
             raise UserError(
                 f"{KEY} is {source}: bucket {bucket} has no object there that ends in {', '.join(suffixes)}; correct the path"

@@ -1,6 +1,6 @@
 """`trainlab questions`: turns tables of questions and answers into a data set, split by question; no torch.
 
-A row is a question and its answer. Rows whose questions differ only in case and punctuation stay on one side: otherwise
+A row is a question and its answer, or, for preference tuning, a question with a chosen and a rejected answer. Rows whose questions differ only in case and punctuation stay on one side: otherwise
 the held-out score would cover questions that were trained on.
 """
 
@@ -32,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for column in ("question", "answer"):
         text = "name of this column (default %(default)s)"
         parser.add_argument(f"--{column}", default=column, metavar="NAME", help=text)
+    text = "name of a column with a worse answer: makes pairs for recipe dpo (stage.pairs given), --answer being the better one"
+    parser.add_argument("--rejected", metavar="NAME", help=text)
     text = "share of the questions held out for scoring (default %(default)s)"
     parser.add_argument("--heldout", type=float, default=HELDOUT, metavar="SHARE", help=text)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed that picks them (default %(default)s)")
@@ -39,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def from_args(args: argparse.Namespace) -> int:
     """Make the data set that the parsed arguments describe and print what is in it."""
-    print(make(args.source, args.out, args.question, args.answer, args.heldout, args.seed))
+    print(make(args.source, args.out, args.question, args.answer, args.heldout, args.seed, args.rejected))
     return 0
 
 
@@ -50,8 +52,11 @@ def make(
     answer: str = "answer",
     heldout: float = HELDOUT,
     seed: int = 0,
+    rejected: str | None = None,
 ) -> str:
     """Write `out`/train and `out`/heldout; return a summary of the rows. `heldout` is a share of the questions.
+
+    With the column `rejected` rows are pairs; two equal answers are left out and counted.
 
     Raises UserError for unreadable input, for fewer than two questions, and if `out` exists.
     """
@@ -59,7 +64,7 @@ def make(
         raise UserError(f"--heldout {heldout:g}: must be above 0 and below 1")
     if out.exists():
         raise UserError(f"{out}: already exists; remove it or name another folder with --out")
-    groups, read, repeated = _grouped(sources, question, answer)
+    groups, read, repeated, equal = _grouped(sources, question, answer, rejected)
     if len(groups) < 2:
         raise UserError(
             f"{sources[0]}: holds {'one' if groups else 'no'} question; a data set needs at least two, one to train on and "
@@ -69,9 +74,11 @@ def make(
     heldout_keys = set(random.Random(seed).sample(sorted(groups), count))
     parts: dict[str, list[dict[str, Any]]] = {"train": [], "heldout": []}
     for number, (key, answers) in enumerate(groups.items(), start=1):
-        for which, (text, wordings) in enumerate(answers.items()):
+        for which, ((text, worse), wordings) in enumerate(answers.items()):
             row = {"id": f"{number:05}" + f"-{which}" * bool(which), "question": wordings[0]}
-            if key in heldout_keys:
+            if rejected:
+                parts["heldout" if key in heldout_keys else "train"].append({**row, "chosen": text, "rejected": worse})
+            elif key in heldout_keys:
                 parts["heldout"].append({**row, "answer": text, "facts": []})
             else:
                 parts["train"].append({**row, "phrasings": wordings[1:], "answer": text})
@@ -84,15 +91,18 @@ def make(
         f" (few: below {MIN_HELDOUT}, only a large gain can be shown)" if count < MIN_HELDOUT else ""
     )
     return (
-        f"{out}: {read} rows read, {repeated} were repeats, {len(groups)} questions: {len(groups) - count} to train "
-        f"on, {to_ask}"
+        f"{out}: {read} rows read, {repeated} were repeats, "
+        + (f"{equal} had two equal answers, " if rejected else "")
+        + f"{len(groups)} questions: {len(groups) - count} to train on, {to_ask}"
     )
 
 
-def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[str, dict[str, list[str]]], int, int]:
-    """Return (question without case and punctuation -> answer -> its wordings, rows read, rows that were repeats)."""
-    groups: dict[str, dict[str, list[str]]] = {}
-    read = repeated = 0
+def _grouped(
+    sources: Sequence[Path], question: str, answer: str, rejected: str | None
+) -> tuple[dict[str, dict[tuple[str, str], list[str]]], int, int, int]:
+    """Return (question without case and punctuation -> answer, rejected one or "" -> its wordings, rows read, repeats, equal pairs)."""
+    groups: dict[str, dict[tuple[str, str], list[str]]] = {}
+    read = repeated = equal = 0
     for path in sources:
         empty = True
         for number, row in table_files.records(path):
@@ -104,15 +114,19 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
             key = scripts.normal(wording)
             if not key:
                 raise UserError(f"{at}: {question} is {wording!r}: contains no words; correct or remove the row")
-            wordings = groups.setdefault(key, {}).setdefault(answered, [])
+            worse = _text(at, row, rejected, "--rejected") if rejected else ""
             read += 1
+            if worse.split() == answered.split():
+                equal += 1
+                continue
+            wordings = groups.setdefault(key, {}).setdefault((answered, worse), [])
             if wording in wordings:
                 repeated += 1
             else:
                 wordings.append(wording)
         if empty:
             raise UserError(f"{path}: has no rows; {table_files.EMPTY}")
-    return groups, read, repeated
+    return groups, read, repeated, equal
 
 
 def _text(at: str, row: dict[str, Any], column: str, option: str) -> str:

@@ -158,20 +158,26 @@ def pack_corpus(
 
     Raises UserError if a required part fills no block, or documents cannot be told apart: a tokenizer without EOS.
     """
-    read = tokenizer_of(tokenizer, "phase.model.source: its tokenizer")
+    train, heldout = (
+        pack_part(tokenizer, part, documents, length)
+        for part, documents in (("training", corpus.train), ("held-out", corpus.heldout))
+    )
+    validation = pack_part(tokenizer, "validation", corpus.validation, length)
+    return Blocks(thin(train, train_rows), validation, thin(heldout, heldout_rows))
 
-    def packed(part: str, documents: Sequence[Document]) -> Packed:
-        ids = read.documents([document.text for document in documents])
-        blocks = pack([document.id for document in documents], ids, length)
-        if documents and not blocks.blocks:
-            raise UserError(
-                f"phase.model.max_length is {length}: the {part} part has {blocks.tokens} tokens, less than one block; "
-                "lower it, or provide more text"
-            )
-        return blocks
 
-    train, heldout = packed("training", corpus.train), packed("held-out", corpus.heldout)
-    return Blocks(thin(train, train_rows), packed("validation", corpus.validation), thin(heldout, heldout_rows))
+def pack_part(tokenizer: Any, part: str, documents: Sequence[Document], length: int) -> Packed:
+    """Return one part of a corpus as blocks; raises UserError as pack_corpus does."""
+    ids = tokenizer_of(tokenizer, "phase.model.source: its tokenizer").documents(
+        [document.text for document in documents]
+    )
+    blocks = pack([document.id for document in documents], ids, length)
+    if documents and not blocks.blocks:
+        raise UserError(
+            f"phase.model.max_length is {length}: the {part} part has {blocks.tokens} tokens, less than one block; "
+            "lower it, or provide more text"
+        )
+    return blocks
 
 
 def thin(part: Packed, count: int | None) -> Packed:

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from trainlab.config.inputs import AnswerData, Data
+from trainlab.config.inputs import AnswerData, Data, PairData
 from trainlab.data.answer_forms import Steps
 from trainlab.data.scripts import latin_only, normal, not_judged
 from trainlab.data.table_files import records
@@ -15,6 +15,7 @@ from trainlab.errors import UserError
 from trainlab.models.fetch import RECORD, datasets_dir, named_data
 
 SPLITS = ("train", "dev", "test")
+VALIDATION_KEY = "phase.data.validation"
 
 
 class Safety(TypedDict, total=False):
@@ -137,11 +138,11 @@ def needed_lines(count: int | None, path: Path) -> int | None:
     return count if (path / RECORD).exists() else None
 
 
-def folder(data: Data, models: Path, given: Path | None = None, fetched: Path | None = None) -> Path:
-    """Return the data set's folder: `given` (--data), else DATA_DIR, else `fetched`, where the rows of a table are, else what
+def folder(data: Data, models: Path, override: Path | None = None, fetched: Path | None = None) -> Path:
+    """Return the data set's folder: `override` (--data), else DATA_DIR, else `fetched`, where the rows of a table are, else what
     `data.source` names."""
     remedy = "correct the source or pass --data DIR"
-    if named := named_data(given):
+    if named := named_data(override):
         path = named
     elif fetched:
         path, remedy = fetched, "run `trainlab fetch` with the same --models"
@@ -223,10 +224,49 @@ def check_contamination(data: Data, path: Path) -> None:
             )
 
 
+def validation_folder(data: AnswerData | PairData, models: Path | None, fetched: Path | None = None) -> Path:
+    """Return the folder with the rows of `data.validation`: `fetched`, where those of a table are, else what it names."""
+    if models is None:
+        raise UserError(f"{VALIDATION_KEY} is {data.validation}: it is in the model volume; name that with --models")
+    path, remedy = here(str(data.validation), models), "put it there first"
+    if fetched:
+        path, remedy = fetched / "train", "run `trainlab fetch` with the same --models"
+    if not path.is_dir():
+        raise UserError(f"{VALIDATION_KEY} is {data.validation}: no folder {path}; {remedy}")
+    return path
+
+
+def validation_lines(data: Data, path: Path, folder: Path) -> tuple[list[Line], list[str]]:
+    """Return the lines of the rows in `folder` that validate, and the places of those that do not.
+
+    Those are left out a wording (or verse) of which the data set in `path` trains on, holds out or asks. Raises UserError if none is left.
+    """
+    keys = ("question", "phrasings", "verse")
+    known = {normal(text) for part in ("train", "heldout") for _, text in _wordings(path / part, keys)}
+    if isinstance(data, AnswerData) and data.taught:
+        known |= {normal(text) for _, text in _wordings(path / "taught", (*keys, *SPLITS[1:]))}
+        known |= {normal(row["question"]) for split in SPLITS if data.refuses for row in refused(path, split)}
+    kept: list[Line] = []
+    left_out: list[str] = []
+    for line in lines(folder):
+        same = any(normal(text) in known for text in _texts(line, keys))
+        (left_out if same else kept).append(line.at if same else line)  # type: ignore[arg-type]
+    if not kept:
+        raise UserError(
+            f"{folder}: each of the {len(left_out)} rows is also trained on or held out, so none can validate; name others with "
+            f"{VALIDATION_KEY}"
+        )
+    return kept, left_out
+
+
 def _wordings(folder: Path, keys: tuple[str, ...], limit: int | None = None) -> Iterator[tuple[str, str]]:
     """Yield (file:line, wording)."""
     for line in lines(folder, limit):
-        for key in keys:
-            value: Any = line.raw.get(key, [])
-            for text in [value] if isinstance(value, str) else value:
-                yield line.at, text
+        for text in _texts(line, keys):
+            yield line.at, text
+
+
+def _texts(line: Line, keys: tuple[str, ...]) -> Iterator[str]:
+    for key in keys:
+        value: Any = line.raw.get(key, [])
+        yield from [value] if isinstance(value, str) else value

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -59,6 +59,26 @@ def place(phase: SftPhase, models: Path) -> Path | None:
     }
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:8]
     return download.place(datasets_dir(models), phase.data.source, digest)
+
+
+def of_validation(phase: SftPhase) -> SftPhase | None:
+    """Return the phase that reads the table of data.validation, none of whose rows is held out; None without one."""
+    data, table = phase.data, phase.data.table
+    if data.validation is None or table is None:
+        return None
+    split = "validation" if data.validation.startswith("hf:") else table.split
+    validating = table.model_copy(update={"heldout_fraction": 0.0, "split": split})
+    source = data.model_copy(update={"source": data.validation, "table": validating})
+    return phase.model_copy(update={"data": source})
+
+
+@contextmanager
+def naming_validation() -> Iterator[None]:
+    """Make the UserErrors of a block, which name the key of the training rows, name that of the validation rows."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(str(error).replace(download.KEY, row_files.VALIDATION_KEY)) from None
 
 
 def fetch(phase: SftPhase, models: Path, model_dir: Path) -> Path | None:
@@ -184,20 +204,20 @@ def _fill(
     name, work = source.partition(":")[2].partition("@")[0].replace("/", "-"), folder / ".work"
     counts.update(split(usable_rows(), work, folder, name, table))
     note(f"{source}: {account(counts)}")
-    _check_size(source, counts)
+    _check_size(source, counts, ("train", "heldout") if table.heldout_fraction else ("train",))
     shutil.rmtree(work, ignore_errors=True)
     shutil.rmtree(folder / ".cache", ignore_errors=True)
     return {"source": source, "rows": dict(counts)}
 
 
-def _check_size(source: str, counts: Mapping[str, int]) -> None:
-    """Raise UserError if a part has fewer than two rows."""
+def _check_size(source: str, counts: Mapping[str, int], parts: Sequence[str]) -> None:
+    """Raise UserError if one of the parts has fewer than two rows."""
     if not counts["train"] + counts["heldout"]:
         raise UserError(
             f"{download.KEY} is {source}: none of its rows can be used ({account(counts)}); are these the right columns "
             "(phase.data.table.columns), and is phase.model.max_length long enough?"
         )
-    if min(counts["train"], counts["heldout"]) < 2:
+    if min(counts[part] for part in parts) < 2:
         raise UserError(
             f"{download.KEY} is {source}: too few rows, each part needs 2 ({account(counts)}); raise "
             "phase.data.table.fetch_rows or heldout_fraction"
@@ -242,9 +262,9 @@ def _entry(row: Row, template: str | None) -> dict[str, str]:
     """Return a row's digests; its `form` and `topic` do not decide where it belongs."""
     group = normal(row["question"]) if "question" in row else row["verse"]
     row = worded(row, template)
-    whole = _digest(*(text for name, text in row.items() if name not in ("form", "topic")))
+    text_digest = _digest(*(text for name, text in row.items() if name not in ("form", "topic")))
     items = json.dumps(sorted(row.items()))
-    return {"group": _digest(group), "whole": whole, "items": items, "row": json.dumps(row)}
+    return {"group": _digest(group), "whole": text_digest, "items": items, "row": json.dumps(row)}
 
 
 def worded(row: Row, template: str | None) -> Row:
@@ -268,8 +288,7 @@ def columns(table: Table, there: Mapping[str, Any], source: str) -> Row:
     The pair is the one that `table` names, else the one whose column names the set has. There is a topic if it is named, or needed for
     the question.
     """
-    given = table.columns
-    named = {key: column for key, column in given.model_dump().items() if column is not None}
+    named = {key: column for key, column in table.columns.model_dump().items() if column is not None}
     listed = ", ".join(map(repr, there))
     pair = next((pair for pair in (VERSES, QUESTIONS) if set(pair) & set(named)), None)
     if pair is None:

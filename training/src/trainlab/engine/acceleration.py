@@ -8,6 +8,7 @@ dimensions divisible by 16 (pytorch/ao, float8 README). Compiling in place keeps
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ CAPABILITY = (8, 9)  # of FP8 tensor cores: L4, L40S, H100; not A100 or A40
 PAYS = 1.05  # FP8 must beat bfloat16 by this factor in the probe
 TOKENS = 8192  # rows of the probe's matrix
 CHOICE = "fp8.json"  # in the run directory: {"on", "reason"}
+NO_TORCHAO = "Python's package torchao is missing"
 
 
 def _asked(phase: Phase) -> Stage:
@@ -96,7 +98,7 @@ def prepare(model: Any, phase: Phase, run_dir: Path, say: Callable[[str], None])
         if choice["on"]:
             convert(model)
     if stage.compile:
-        compile_layers(model)
+        compile_layers(model, mode=stage.compile_mode)
 
 
 def choose_fp8(model: Any, phase: Phase, run_dir: Path) -> dict[str, Any]:
@@ -108,17 +110,18 @@ def choose_fp8(model: Any, phase: Phase, run_dir: Path) -> dict[str, Any]:
     path, asked = run_dir / CHOICE, _asked(phase).fp8
     known: dict[str, Any] | None = dist.gather(files.read_json(path) if dist.is_main() and path.exists() else None)[0]
     reason = next((why for why in dist.gather(why_not_fp8(phase)) if why), None)
+    missing = reason == NO_TORCHAO
     if known is not None:
         if known["on"] and reason:
+            remedy = "install torchao" if missing else "resume it on GPUs like those it began on"
             raise UserError(
                 f"phase.stage.fp8 is {asked}: {path} says that this run computes in FP8, which is not possible here "
-                f"({reason}); resume it on GPUs like those it began on, or name a new run with --run"
+                f"({reason}); {remedy}, or name a new run with --run"
             )
         return known
     if asked == "on" and reason:
-        raise UserError(
-            f"phase.stage.fp8 is on: {reason}; set auto, which computes in bfloat16 here, or use other GPUs"
-        )
+        remedy = "install torchao" if missing else "use other GPUs"
+        raise UserError(f"phase.stage.fp8 is on: {reason}; {remedy}, or set auto, which computes in bfloat16 here")
     if reason is None and asked == "auto":
         reason = dist.gather(_slow(model) if dist.is_main() else None)[0]
     choice = {"on": reason is None, "reason": reason}
@@ -133,10 +136,10 @@ def chosen_fp8(run_dir: Path) -> dict[str, Any] | None:
     return dict(files.read_json(path)) if path.exists() else None
 
 
-def compile_layers(model: Any, backend: str = "inductor") -> None:
-    """Compile each decoder layer in place: one graph for all of them, and every weight keeps its name."""
+def compile_layers(model: Any, backend: str = "inductor", mode: str | None = None) -> None:
+    """Compile each decoder layer in place: one graph for all of them and each shape (engine/compiled.py); every weight keeps its name."""
     for layer in decoder_layers(model):
-        layer.compile(backend=backend)
+        layer.compile(backend=backend, mode=mode, dynamic=False)
 
 
 def why_not_fp8(phase: Phase) -> str | None:
@@ -150,10 +153,12 @@ def why_not_fp8(phase: Phase) -> str | None:
         return "weights are not bfloat16"
     if not _asked(phase).compile:
         return "without stage.compile it is slower than bfloat16"
+    if find_spec("torchao") is None:
+        return NO_TORCHAO
     return None
 
 
-def whole_state(trainer: Any, phase: Phase) -> dict[str, Any] | None:
+def gathered_state(trainer: Any, phase: Phase) -> dict[str, Any] | None:
     """Return all weights of a sharded model on rank 0, None for one that is not sharded; every rank must call it."""
     if not sharded(phase):
         return None

@@ -34,16 +34,16 @@ def start(timeout_minutes: float, lacking: str | None = None) -> None:
     `timeout_minutes` is what the whole job may take; `lacking` is what this rank's GPU lacks. Raises UserError on every rank if any
     rank lacks something: ranks that chose different backends would wait for one another.
     """
-    told, limit = [lacking or ""], wait_limit(timeout_minutes)
+    lacks, limit = [lacking or ""], wait_limit(timeout_minutes)
     meet = "WORLD_SIZE" in os.environ and not td.is_initialized()
     if meet:
         store, number, world = next(td.rendezvous("env://", timeout=limit))
         store.set(f"gpu of rank {number}", f"rank {number} on {socket.gethostname()}: {lacking}" if lacking else "")
-        told = [store.get(f"gpu of rank {each}").decode() for each in range(world)]
+        lacks = [store.get(f"gpu of rank {each}").decode() for each in range(world)]
         store.set(f"told rank {number}", "")
         if number == 0:  # the store ends with it, or with its launcher
             store.wait([f"told rank {each}" for each in range(world)])
-    if wrong := next(filter(None, told), None):
+    if wrong := next(filter(None, lacks), None):
         raise UserError(wrong)
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))

@@ -88,7 +88,7 @@ def peak_tokens(phase: Phase) -> float | None:
     if device is None or job.arch is None or not job.on_gpu:
         return None
     length = job.tokens_per_row if job.tokens_per_row and not job.packed else float(job.max_length)
-    return device.peak(job.precision) * job.world / estimate.flop_per_token(job, job.arch, length)
+    return device.peak(job.arithmetic) * job.world / estimate.flop_per_token(job, job.arch, length)
 
 
 def measure() -> dict[str, Any]:
@@ -228,6 +228,6 @@ def _launch() -> None:
     from trainlab.engine import triton_probe
 
     values = torch.zeros(16, device="cuda")
-    triton_probe.add_one[(1,)](values, 16)
+    triton_probe.increment[(1,)](values, 16)
     if values.sum().item() != 16:
         raise RuntimeError("a kernel of Triton computes wrongly")

@@ -103,6 +103,7 @@ class OwnedTrainer:
         trained = sum(weight.numel() for weight in self._adapters.parameters())
         clock = checkpoints.Clock(self.steps, train.checkpoints, volumes.TRAINED_BYTES * trained * dist.world_size())
         eta, began, tokens = Eta(first), time.monotonic(), 0
+        progress.gpu_use()
         progress.say(f"training {len(names)} adapters of this rank from step {first} to {self.steps}")
         self._model.train()
         with Stop() as stop:
@@ -115,7 +116,9 @@ class OwnedTrainer:
                 tokens += sum(len(row.ids) for row in batch)
                 every = {name: loss for part in dist.gather(losses) for name, loss in part.items()}
                 mean = sum(every.values()) / len(every)
-                self.history.append({"step": step + 1, "learning_rate": rate, "loss": mean, "owners": every})
+                entry = {"step": step + 1, "learning_rate": rate, "loss": mean, **progress.gpu_use()}
+                self.history.append({**entry, "owners": every})
+                progress.log(step + 1, entry)
                 if dist.is_main():
                     files.write_json(run_dir / "training_history.json", self.history)
                 numbers = {

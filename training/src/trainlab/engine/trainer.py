@@ -17,26 +17,24 @@ from transformers import (
     PrinterCallback,
     ProgressCallback,
     Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
 )
 from transformers.integrations import TensorBoardCallback
 from transformers.trainer_pt_utils import BatchRebalanceSampler
 from trl import SFTTrainer
 
 from trainlab import files
-from trainlab.config import LanguagePhase, Phase, SftPhase
+from trainlab.config import LanguagePhase, SftPhase
 from trainlab.config.methods import CurriculumStep
-from trainlab.engine import acceleration, checkpoints, dist
+from trainlab.config.phases import BatchPhase
+from trainlab.engine import acceleration, checkpoints, compiled, dist
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import answer_loss
+from trainlab.engine.saved_model import FINAL, result, save_model
 from trainlab.engine.saving import Beside, BestWeights, RoundingGuard, SaveCallback
+from trainlab.engine.step_reporter import StepReporter
 from trainlab.engine.stopping import Stop, StopCallback, Stopped
-from trainlab.models import compute, export
-from trainlab.models.layers import save_lora
-from trainlab.progress import Eta, Numbers, Progress
+from trainlab.models import compute
+from trainlab.progress import Progress
 
 # TRL and PEFT use a name that transformers deprecated in 5.23; it warns once per rank.
 warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
@@ -52,14 +50,16 @@ class TrainingJob:
     tokenizer: PreTrainedTokenizerBase
     rows: Any
     progress: Progress
+    validation: list[Any] | None = None
+    """Rows of data.validation."""
 
 
-class CheckpointedTrainer(Trainer):
+class CheckpointedTrainer(compiled.CompiledTrainer):
     """Writes `complete.json` last into each checkpoint, and reports a full volume in a sentence."""
 
     keep = 1
     best: BestWeights | None = None
-    reporter: "StepReporter | None" = None
+    reporter: StepReporter | None = None
     seconds = 0.0
     """Seconds of all steps, without the pass of the frozen layers before them."""
 
@@ -68,6 +68,15 @@ class CheckpointedTrainer(Trainer):
         self._beside = Beside()
         acceleration.keep_digits(self.args)
         super().create_accelerator_and_postprocess()
+
+    def _get_dataloader(self, *args: Any, **kwargs: Any) -> Any:
+        """As the Trainer's; its processes draw their seeds from a generator of their own: the model's dropout is that of an uninterrupted run
+        after a resume, which starts them once more.
+        """
+        loader: Any = super()._get_dataloader(*args, **kwargs)  # accelerate's
+        if self.args.dataloader_num_workers:
+            loader.base_dataloader.generator = torch.Generator().manual_seed(self.args.seed)
+        return loader
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Save, mark, rotate; of shards the last two follow later. Not SFTTrainer's own method, which adds a model card for the hub."""
@@ -119,17 +128,19 @@ class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
             return self._loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool, num_items_in_batch: Any) -> Any:
-        if return_outputs or torch.cuda.is_available():
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        head = self.accelerator.unwrap_model(model).get_output_embeddings()
-        loss = answer_loss(model, head, inputs, num_items_in_batch)
-        if model.training:
-            mask = inputs.get("attention_mask")  # none if packed
-            seen = mask.sum() if mask is not None else torch.tensor(inputs["labels"].numel())
-            self._total_train_tokens += int(self.accelerator.gather_for_metrics(seen).sum())
+        before, by_trl = self._total_train_tokens, return_outputs or torch.cuda.is_available()
+        if by_trl:
+            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        else:
+            head = self.accelerator.unwrap_model(model).get_output_embeddings()
+            # `num_items_in_batch` counts every rank's tokens, and DDP averages gradients
+            ranks = 1 if num_items_in_batch is None else self.accelerator.num_processes
+            loss = ranks * answer_loss(model, head, inputs, num_items_in_batch)
+        if model.training and (self.full_batch or not by_trl):  # TRL counts the padding of packed rows
+            seen = self.accelerator.gather_for_metrics(compiled.real_tokens(inputs))
+            self._total_train_tokens = before + int(seen.sum())
             self._metrics["train"]["num_tokens"] = [self._total_train_tokens]
-        # `num_items_in_batch` counts every rank's tokens, and DDP averages gradients
-        return loss if num_items_in_batch is None else loss * self.accelerator.num_processes
+        return loss
 
 
 class BlockTrainer(CheckpointedTrainer):
@@ -166,61 +177,10 @@ def length_at(curriculum: tuple[CurriculumStep, ...], step: int, total: int) -> 
     return curriculum[-1].length
 
 
-class StepReporter(TrainerCallback):
-    """Turns steps into lines and numbers: `step 12/120 loss 3.1 900 tokens/s (31% MFU) eta 85 s`, MFU on GPUs alone.
-
-    The numbers are also in each step's entry of the history, and so in TensorBoard, with its seconds without validation and saving. Tokens are those of all ranks, since the first step of this process: TRL's count, else `step_tokens` a step.
-    """
-
-    def __init__(self, progress: Progress, step_tokens: int = 0) -> None:
-        self._progress, self._eta, self._step_tokens = progress, Eta(), step_tokens
-        self._first, self._began = 0, time.monotonic()
-        self._step_began = self._began
-        self._train: dict[str, float] = {}
-        self._validation: dict[str, float] = {}
-        self.mfu: float | None = None
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the clock; a resumed run starts at its step."""
-        self._eta, self._first, self._began = Eta(state.global_step), state.global_step, time.monotonic()
-        self._progress.say(f"training from step {state.global_step} to {state.max_steps}")
-
-    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the clock of the step."""
-        self._step_began = time.monotonic()
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Report the progress at this step."""
-        step, total = state.global_step, state.max_steps
-        left, epochs = self._eta.left(step, total), float(state.num_train_epochs)
-        self._progress.at(Numbers(step, total, left, state.epoch, epochs, self._train, self._validation))
-
-    def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
-    ) -> None:
-        """Keep the newest numbers for the next line; print a validation loss at once."""
-        logs = logs or {}
-        if "loss" in logs:
-            self._train = {name: float(logs[name]) for name in ("loss", "learning_rate", "grad_norm") if name in logs}
-            tokens = logs.get("num_tokens", (state.global_step - self._first) * self._step_tokens)
-            self._train["tokens_per_second"] = tokens / (time.monotonic() - self._began)
-            if self._progress.peak_tokens:
-                self.mfu = self._train["mfu"] = self._train["tokens_per_second"] / self._progress.peak_tokens
-            measured: dict[str, float] = {
-                key: self._train[key] for key in ("tokens_per_second", "mfu") if key in self._train
-            }
-            # the loss was read: a GPU has ended the step
-            measured["step_seconds"] = time.monotonic() - self._step_began
-            for entry in (logs, *state.log_history[-1:]):
-                entry.update(measured)
-        if "eval_loss" in logs:
-            self._validation = {"loss": float(logs["eval_loss"])}
-            self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
-
-
-def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, Any]:
+def settings(phase: BatchPhase, folder: Path, validate: bool) -> dict[str, Any]:
     """Return the settings common to all trainers; warm-up, validations and saves are shares of the steps."""
     train, gpu = phase.train, torch.cuda.is_available()
+    workers = train.dataloader_workers or 0
     gradient_checkpointing = acceleration.gradient_checkpointing(phase)
     share = 1 / train.checkpoints - 1e-9  # of the steps, rounded up; the last step is always validated
     return {
@@ -249,6 +209,8 @@ def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, An
         "log_level_replica": "error",
         "disable_tqdm": True,
         "dataloader_pin_memory": gpu,
+        "dataloader_num_workers": workers,
+        "dataloader_persistent_workers": workers > 0,
         "ddp_find_unused_parameters": False,
         "ddp_timeout": int(dist.wait_limit(phase.resources.timeout_minutes).total_seconds()),
         **acceleration.sharding(phase),
@@ -257,7 +219,7 @@ def settings(phase: LanguagePhase, folder: Path, validate: bool) -> dict[str, An
 
 def configure_callbacks(trainer: CheckpointedTrainer, job: TrainingJob, step_tokens: int = 0) -> None:
     """Set when checkpoints are written, report steps by our lines instead of the library's and to TensorBoard on rank 0."""
-    trainer.keep = job.phase.train.keep_checkpoints
+    trainer.keep, trainer.full_batch = job.phase.train.keep_checkpoints, compiled.batch_tokens(job.phase)
     trainer.add_callback(SaveCallback(job.phase.train.checkpoints))
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
@@ -294,17 +256,20 @@ def fit(job: TrainingJob, trainer: CheckpointedTrainer) -> dict[str, Any]:
             trainer.written()
             raise
     trainer.written()
+    seconds, trainer.seconds = time.monotonic() - began, time.monotonic() - stepping
+    if job.phase.train.save_final_model:
+        with job.progress.step(f"saving {FINAL}/"):
+            save_model(job, trainer, FINAL)
     if trainer.best:
         trainer.best.restore(trainer.state.global_step)
-    seconds, trainer.seconds = time.monotonic() - began, time.monotonic() - stepping
     with job.progress.step(f"saving {result(job.phase)}/"):
-        save_best(job, trainer)
+        save_model(job, trainer, result(job.phase))
     if dist.is_main():
         files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
     return _outcome(job.phase, trainer, seconds, checkpoints.step(resume) if resume else 0)
 
 
-def _outcome(phase: Phase, trainer: CheckpointedTrainer, seconds: float, resumed: int) -> dict[str, Any]:
+def _outcome(phase: BatchPhase, trainer: CheckpointedTrainer, seconds: float, resumed: int) -> dict[str, Any]:
     world, steps, history = dist.world_size(), trainer.state.global_step, trainer.state.log_history
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]
@@ -326,6 +291,7 @@ def _outcome(phase: Phase, trainer: CheckpointedTrainer, seconds: float, resumed
         "validation_loss": best["eval_loss"] if best else None,
         "last_validation_loss": evaluations[-1]["eval_loss"] if evaluations else None,
         "best_step": best["step"] if best else steps,
+        "final_model": bool(phase.train.save_final_model),
         "dtype": str(compute.dtype(phase)).removeprefix("torch."),
         "mfu": trainer.reporter.mfu if trainer.reporter else None,
     }
@@ -362,39 +328,3 @@ def cache_activations(job: TrainingJob, trainer: CheckpointedSftTrainer, layers:
     with job.progress.step(f"running the frozen layers once over {len(rows)} rows"):
         cache.fill(rows, job.phase.train.batch_size, trainer.accelerator.autocast, job.progress.status)
     return cache
-
-
-def result(phase: LanguagePhase) -> str:
-    """Return the name of the folder that holds what was trained."""
-    return "lora_adapter" if phase.adapter_rank else "best_model"
-
-
-def save_best(job: TrainingJob, trainer: CheckpointedTrainer) -> None:
-    """Write the result (safetensors and tokenizer, in `model.saved_dtype`) from rank 0; all ranks wait for it."""
-    state = acceleration.whole_state(trainer, job.phase)  # every rank takes part if weights are sharded
-    if dist.is_main():
-        model: Any = trainer.accelerator.unwrap_model(trainer.model)
-        target = job.run_dir / result(job.phase)
-        with (
-            checkpoints.explained_if_full(job.run_dir / "checkpoints", target.name),
-            files.atomic_folder(target) as folder,
-        ):
-            if job.phase.adapter_rank:
-                save_lora(model, folder, job.phase, state)
-            else:
-                _save_model(model, folder, compute.saved_dtype(job.phase), state)
-                export.save_config(model, Path(job.tokenizer.name_or_path), folder)
-            export.save_generation(model, folder, job.phase)
-            export.save_tokenizer(job.tokenizer, folder, job.phase)
-    dist.barrier()
-
-
-def _save_model(model: Any, folder: Path, dtype: torch.dtype, sharded: dict[str, Any] | None) -> None:
-    narrowed: dict[int, torch.Tensor] = {}  # keeps a tied head tied to the embedding: else both would be written
-    state = {
-        name: narrowed.setdefault(tensor.data_ptr(), tensor.detach().to(dtype))
-        for name, tensor in (sharded or model.state_dict()).items()
-    }
-    model.config.use_cache = True
-    model.config.dtype = dtype
-    model.save_pretrained(folder, state_dict=state, safe_serialization=True)

@@ -7,7 +7,7 @@ import triton.language as tl
 
 
 @triton.jit
-def add_one(values: Any, count: Any) -> None:
+def increment(values: Any, count: Any) -> None:
     """Add 1 to each of the first `count` (at most 16) values, in place."""
     places = tl.arange(0, 16)
     inside = places < count

@@ -48,7 +48,7 @@ def marked(text: str, facts: Sequence[Fact]) -> list[tuple[str, bool]]:
     return [("".join(letter for letter, _ in run), said) for said, run in runs]
 
 
-def found(text: str, facts: Sequence[Fact]) -> list[bool]:
+def matches(text: str, facts: Sequence[Fact]) -> list[bool]:
     """Return for each fact whether one of its spellings occurs in `text` (any text; normalized here)."""
     plain = normalize(text)
     return [any(_pattern(spelling).search(plain) for spelling in fact) for fact in facts]
@@ -56,7 +56,7 @@ def found(text: str, facts: Sequence[Fact]) -> list[bool]:
 
 def recall(text: str, facts: Sequence[Fact]) -> float | None:
     """Return the share (0 to 1) of `facts` found in `text`; None where there are no facts to find."""
-    hits = found(text, facts)
+    hits = matches(text, facts)
     return sum(hits) / len(hits) if hits else None
 
 

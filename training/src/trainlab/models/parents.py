@@ -4,8 +4,6 @@ The files are hard links where the volume supports them (they take no space), so
 to the parent's directory, continues from the same weights after a restart, and is served without it. No torch.
 """
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +36,7 @@ def adopt(phase: LanguagePhase, out: Path, run_dir: Path) -> Path:
     """
     target = run_dir / FOLDER
     if (target / fetch.RECORD).exists():
-        _tell_of_a_newer_one(phase, out, target)
+        _note_newer_parent(phase, out, target)
         return target
     parent = find(phase, out)
     gate = check(phase, parent)
@@ -50,7 +48,7 @@ def adopt(phase: LanguagePhase, out: Path, run_dir: Path) -> Path:
     def fill(folder: Path) -> dict[str, Any]:
         for path in sorted((parent / "best_model").iterdir()):
             if path.is_file() and path.name != fetch.RECORD:
-                _link(path, folder / path.name)
+                files.link_or_copy(path, folder / path.name)
         files.write_json(folder / STAGES_SO_FAR, gate.get("stages", []))
         return _record(phase, parent, gate)
 
@@ -120,7 +118,7 @@ def _newest(phase: Phase, out: Path) -> Path | None:
     return max(ended)[1] if ended else None
 
 
-def _tell_of_a_newer_one(phase: Phase, out: Path, kept: Path) -> None:
+def _note_newer_parent(phase: Phase, out: Path, kept: Path) -> None:
     """Say that a run keeps the parent that it started from although there is now a newer one."""
     own, newest = files.read_json(kept / fetch.RECORD)["parent"]["run"], None if _named(phase) else _newest(phase, out)
     if newest and newest.name != own:
@@ -162,10 +160,3 @@ def _record(phase: Phase, parent: Path, gate: dict[str, Any]) -> dict[str, Any]:
         "gate": {key: gate.get(key) for key in ("promoted", "verdict", "override", "time")},
     }
     return {"source": phase.model.source, "sha256": digest, "parent": note}
-
-
-def _link(path: Path, target: Path) -> None:
-    try:
-        os.link(path, target)
-    except OSError:  # another volume, or one without hard links
-        shutil.copy2(path, target)

@@ -1,7 +1,4 @@
-"""What the numbers of a plan say about the job itself: refusals (cannot work) and warnings (works, but read this).
-
-`check` runs every rule below on one Plan.
-"""
+"""What the numbers of a plan say about the job itself, a function a rule: refusals (cannot work) and warnings (works, but read this)."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -9,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainlab.plan import rounding
-from trainlab.plan.device_memory import HOST_BYTES, LOGIT_BYTES, host_bytes
+from trainlab.plan.device_memory import HOST_BYTES, LOGIT_BYTES, batches_ahead, host_bytes
+from trainlab.plan.devices import TF32_CAPABILITY
 from trainlab.plan.estimate import Plan, flop_per_token
 from trainlab.plan.preparation import preparation
 from trainlab.plan.units import claim, count, gib, seconds, size
@@ -35,6 +33,8 @@ KEYS = {
     "engine-memory": "phase.serve.gpus, phase.model.max_length",
     "server-memory": "phase.serve.memory",
     "bf16": "phase.model.dtype",
+    "tf32": "phase.train.tf32",
+    "shared-memory": "phase.resources.shared_memory, phase.train.dataloader_workers",
     "rounding": "phase.model.saved_dtype, phase.train.learning_rate",
     "lora-rank": "phase.lora.rank",
     "few-tokens": "phase.data.train_rows",
@@ -255,6 +255,21 @@ def _numerics(plan: Plan) -> Iterator[Finding]:
     job, device = plan.job, plan.device
     if job.precision == "bf16" and 0 < device.capability < 8:
         yield refuse("bf16", f"{device.name} (capability {device.capability}) has no BF16; use a newer GPU")
+    if job.tf32 and 0 < device.capability < TF32_CAPABILITY:
+        yield refuse("tf32", f"{device.name} (capability {device.capability}) has no TF32; use a newer GPU")
+    elif job.tf32 and job.precision == "bf16":
+        yield warn("tf32", "matrices are multiplied in bfloat16 here, so that TF32 changes nothing; remove it")
+
+
+def _loaders(plan: Plan) -> Iterator[Finding]:
+    job = plan.job
+    ahead = job.devices_per_node * batches_ahead(job)
+    if job.loaders and ahead > job.shared_memory:
+        yield refuse(
+            "shared-memory",
+            f"the batches that the processes of {job.devices_per_node} ranks hold ready take {size(ahead)} of /dev/shm, which has "
+            f"{size(job.shared_memory)}; raise it, or use fewer processes",
+        )
 
 
 def _rounding(plan: Plan) -> Iterator[Finding]:
@@ -310,10 +325,10 @@ def _host(plan: Plan) -> Iterator[Finding]:
 def _preparation(plan: Plan) -> Iterator[Finding]:
     need, limit = preparation(plan.job, plan.storage), plan.job.prepare_memory
     if need and limit and need.bytes > limit:
+        which = "the Job that prepares the text and draws the first weights"
+        enough = claim(math.ceil(need.bytes / 2**30) * 2**30)
         yield refuse(
-            "prepare-memory",
-            f"the Job that prepares the text and draws the first weights needs {gib(need.bytes)}, and its limit is {claim(limit)}; set "
-            f"{claim(math.ceil(need.bytes / 2**30) * 2**30)} or more",
+            "prepare-memory", f"{which} needs {gib(need.bytes)}, and its limit is {claim(limit)}; set {enough} or more"
         )
 
 
@@ -341,7 +356,7 @@ def _deadline(plan: Plan) -> Iterator[Finding]:
         yield refuse(
             "deadline",
             f"steps take {seconds(cost.seconds)}, checkpoints {seconds(cost.checkpoint_seconds)}, loading {seconds(cost.load_seconds)}, "
-            f"and the job is ended after {seconds(limit)}; raise the limit, or train less",
+            f"compiling {seconds(cost.compile_seconds)}, and the job is ended after {seconds(limit)}; raise the limit, or train less",
         )
 
 
@@ -372,6 +387,7 @@ RULES: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
     _volumes,
     _server,
     _numerics,
+    _loaders,
     _rounding,
     _lora,
     _pretrain,

@@ -114,6 +114,10 @@ REDUCED_BYTES = 4
 """Of a gradient that FSDP2 accumulates and reduces: float32, whatever computes, which the engine asks for (`keep_digits`)."""
 
 
+LOADER_BYTES = 3e7
+"""Of a process that makes batches, beside the pages that it shares with its rank: 13 MB measured, of a tiny data set (2026-11-29)."""
+PREFETCHED = 2  # batches of each such process (torch's prefetch_factor)
+ROW_BYTES = 3 * 8  # of a token: id, label and mask as int64
 HOST_BYTES = 5e9
 """Of a rank with a GPU in its pod: libraries and CUDA; computed (4 to 6 GiB), not measured. Weights of the file's dtype are mapped."""
 
@@ -125,7 +129,17 @@ def host_bytes(job: Job, parameters: int, trained: int) -> float:
     copied = parameters * job.weight_bytes if job.weight_bytes == FLOAT32 else 0.0
     shards = trained * (MASTER_BYTES + 8) / job.nodes
     once = max(parameters * MASTER_BYTES, shards) if job.sharded else best_bytes(job, trained)
-    return job.devices_per_node * (HOST_BYTES + copied) + once
+    return job.devices_per_node * (HOST_BYTES + copied + loader_bytes(job)) + once
+
+
+def loader_bytes(job: Job) -> float:
+    """Bytes of the processes of a rank that make its batches, and of their batches in /dev/shm, which counts as the pod's memory."""
+    return job.loaders * LOADER_BYTES + batches_ahead(job)
+
+
+def batches_ahead(job: Job) -> float:
+    """Bytes of the batches of a rank that wait in /dev/shm."""
+    return float(job.loaders * PREFETCHED * job.batch * job.sequences * job.max_length * ROW_BYTES)
 
 
 def best_bytes(job: Job, trained: int) -> float:
@@ -176,7 +190,7 @@ def memory(job: Job, arch: Architecture, device: Device) -> Memory:
         states=processes * trained * job.state_bytes / shards,
         activations=processes * activation_bytes(job, arch, device, tokens),
         logits=processes * logit_tokens * arch.vocab * LOGIT_BYTES,
-        context=processes * context + (POD_BYTES if device.is_cpu else 0.0),
+        context=processes * context + (POD_BYTES + processes * loader_bytes(job) if device.is_cpu else 0.0),
         copies=processes * autocast_copies(job, device, trained),
         gradients=processes * _gradients(job, trained),
         cache=processes * cached,

@@ -18,6 +18,9 @@ CPU_CORE_FLOPS = 7.0e10
 FLOAT32_SHARE = {7.5: 1 / 8, 8.0: 1 / 16, 8.6: 1 / 4, 8.9: 1 / 4, 9.0: 1 / 16, 10.0: 1 / 28}
 """Of the BF16 (FP16) peak without tensor cores, by capability: T4, A100, A40, L40S, H100, B200 (data sheets)."""
 
+TF32_CAPABILITY, TF32_SHARE = 8.0, 0.5
+"""The first capability that has TF32, and its share of the BF16 peak: of A100, A40, L4, L40S, H100, B200 (data sheets)."""
+
 
 @dataclass(frozen=True)
 class Device:
@@ -33,7 +36,10 @@ class Device:
     link: float = 25e9  # to another GPU of its node, one direction: PCIe 4 x16 without NVLink
 
     def peak(self, precision: str) -> float:
-        """Return FLOP/s in `precision`, fp32 or not: without tensor cores a GPU is slower, a CPU is not."""
+        """Return FLOP/s in `precision`, bf16, tf32 or fp32: without tensor cores a GPU is slower, a CPU is not."""
+        if precision == "tf32" and self.capability >= TF32_CAPABILITY:
+            return self.bf16 * TF32_SHARE
+        precision = "fp32" if precision == "tf32" else precision
         return self.bf16 * (FLOAT32_SHARE[self.capability] if precision == "fp32" and not self.is_cpu else 1.0)
 
     @property

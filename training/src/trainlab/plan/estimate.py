@@ -38,8 +38,10 @@ LAUNCH = 47e-6
 """Seconds until a kernel is started: 45 to 49 microseconds on the host of an H200, in three models (lyrics, survival, gemma)."""
 FROZEN, ADAPTED, TRAINED, OTHERS = 55, 190, 136, 150
 """Kernels of a micro-batch, counted: of a layer forward alone, with adapters and backward, trained and backward; and of the rest."""
-GUARDS = 2.0
-"""A compiled layer whose lengths change is looked up each time: staged-sft took twice the time of its kernels."""
+COMPILE = 7.0
+"""Seconds of a graph: each new length of a curriculum took 7.3 and 6.3 on the host of an H100."""
+PRODUCTS, AUTOTUNE = 21, 3.0
+"""Matrix products of a layer forward and backward, and the seconds in which a mode that times kernels tries each: assumed, not measured."""
 IMAGE_KERNELS = 280
 """Of a batch of ResNet-18: 209 counted of forward and backward, the rest assumed of augmentation, clipping and optimizer."""
 
@@ -52,8 +54,9 @@ class Schedule:
     steps_per_epoch: int
     warmup: int
     checkpoint_every: int  # at most; an evaluation
-    tokens: float  # over the whole run
+    tokens: float  # over the whole run, without padding
     tokens_per_step: float
+    computed_per_step: float  # tokens, with the padding of compiled layers (engine/compiled.py)
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Cost:
     checkpoints: int = 0  # that are written
     checkpoint_bytes: float = 0.0  # of each
     checkpoint_seconds: float = 0.0  # of all, that the training waits for
+    graphs: int = 0  # that are compiled
+    compile_seconds: float = 0.0  # of all graphs, assumed where a mode times kernels
 
     @property
     def step_seconds(self) -> float:
@@ -81,8 +86,8 @@ class Cost:
 
     @property
     def total_seconds(self) -> float:
-        """Seconds from the start to the last checkpoint, without downloads, compilation and scoring."""
-        return self.load_seconds + self.seconds + self.checkpoint_seconds
+        """Seconds from the start to the last checkpoint, without downloads and scoring."""
+        return self.load_seconds + self.compile_seconds + self.seconds + self.checkpoint_seconds
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,9 @@ def schedule(job: Job) -> Schedule | None:
 def events(job: Job, steps: int, per_epoch: int, tokens: float, per_step: float) -> Schedule:
     """Return the schedule of this many steps with the warm-up, evaluations and checkpoints that the job asks for."""
     every = math.ceil(steps / job.checkpoints) if job.checkpoints else steps
-    return Schedule(steps, per_epoch, math.ceil(job.warmup_fraction * steps), every, tokens, per_step)
+    # Blocks of text are full; a row is padded only for layers that are compiled for one length.
+    computed = float(job.padded_tokens) if job.compiled and not job.chunked_loss else per_step
+    return Schedule(steps, per_epoch, math.ceil(job.warmup_fraction * steps), every, tokens, per_step, computed)
 
 
 def flop_per_token(job: Job, arch: Architecture, length: float) -> float:
@@ -187,8 +194,7 @@ def dispatch(job: Job, device: Device) -> float:
     deep = job.backward_layers
     frozen = 0 if job.activations_cached else job.arch.layers - deep
     each = (ADAPTED if job.trainable == "lora" else TRAINED) + FROZEN * job.checkpointing
-    varied = job.compiled and job.packed and not job.chunked_loss
-    return job.accumulation * (frozen * FROZEN + deep * each + OTHERS) * LAUNCH * (GUARDS if varied else 1.0)
+    return job.accumulation * (frozen * FROZEN + deep * each + OTHERS) * LAUNCH
 
 
 def _wire(job: Job, device: Device, network: float, sent: float) -> float:
@@ -202,11 +208,12 @@ def _cost(
     job: Job, arch: Architecture, device: Device, speeds: tuple[float, float], when: Schedule, trained: int
 ) -> Cost:
     network, storage = speeds
-    length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
+    full = job.packed or job.compiled
+    length = float(job.max_length) if full or job.tokens_per_row is None else job.tokens_per_row
     each = flop_per_token(job, arch, length)
     once = frozen_flop_per_token(job, arch, length) * when.tokens / max(job.epochs, 1)
-    rate = device.peak(job.precision) * device.mfu_good
-    compute = each * when.tokens_per_step / job.world / rate
+    rate = device.peak(job.arithmetic) * device.mfu_good
+    compute = each * when.computed_per_step / job.world / rate
     if job.sharded:
         sent = sharded_bytes(job, arch.parameters, trained)
     else:
@@ -216,7 +223,7 @@ def _cost(
     seconds, size = when.steps * (step + wire) + once / (rate * job.world), volumes.checkpoint(job, arch)
     return Cost(
         flop_per_token=each,
-        flop=each * when.tokens + once,
+        flop=each * when.computed_per_step * when.steps + once,
         mfu=device.mfu_good,
         compute_seconds=compute,
         dispatch_seconds=launched,
@@ -225,6 +232,8 @@ def _cost(
         seconds=seconds,
         speed_up=job.world * step / (step + wire) if step else 0.0,
         load_seconds=loaded / storage,
+        graphs=job.graphs,
+        compile_seconds=0.0 if device.is_cpu else job.graphs * (COMPILE + AUTOTUNE * PRODUCTS * job.autotuned),
         **_saves(job, when, seconds, size, storage),
     )
 
@@ -288,7 +297,7 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
         context=processes * (CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"] + rows * channels * size * size),
     )
     mfu = 1.0 if device.is_cpu else IMAGE_MFU
-    rate = device.peak(job.precision) * mfu
+    rate = device.peak(job.arithmetic) * mfu
     flop = 6.0 * work  # of an image: 2 per multiply-add, forward once and backward twice
     compute = flop * job.effective_batch / job.world / rate
     sent = ring_bytes(job.world, 4.0 * parameters)
@@ -307,7 +316,8 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
         speed_up=job.world * step / (step + wire),
         **_saves(job, when, seconds, checkpoint, storage),
     )
-    needs = (*volumes.inputs(job, "", 0.0), volumes.runs(job, checkpoint, 4.0 * parameters, when.steps))
+    left = volumes.results(job, 4.0 * parameters)
+    needs = (*volumes.inputs(job, "", 0.0), volumes.runs(job, checkpoint, left, when.steps))
     return Plan(job, device, network, parameters, parameters, memory, when, cost, needs, None, storage)
 
 

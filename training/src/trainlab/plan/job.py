@@ -53,6 +53,7 @@ class Job:
     warmup_fraction: float = 0.0
     checkpoints: int | None = None
     keep_checkpoints: int = 2
+    final_model: bool = False  # the last weights are a result as well
     keeps_best: bool = False  # the best weights so far are kept, in memory and in the checkpoints
     # numerics
     weight_bytes: int = 2  # of a weight in memory
@@ -62,7 +63,9 @@ class Job:
     gradient_bytes: int = 2  # of a gradient that DDP sends; FSDP2's: REDUCED_BYTES
     precision: Literal["bf16", "fp32"] = "bf16"
     checkpointing: bool = False
-    compiled: bool = False  # each decoder layer, by torch.compile
+    compiled_lengths: int = 0  # that batches are padded to, with a graph of the decoder layers for each
+    autotuned: bool = False  # compiled in a mode that times kernels
+    tf32: bool = False  # float32 matrix products
     chunked_loss: bool = False
     sharded: bool = False  # FSDP: weights, gradients and states sharded across the ranks
     # where
@@ -70,6 +73,8 @@ class Job:
     devices_per_node: int = 1
     on_gpu: bool = True
     cores_per_pod: float = 1
+    loaders: int = 0  # processes of each rank that make its batches
+    shared_memory: float = 0
     memory_per_pod: float = 0
     timeout_seconds: float = float("inf")
     node: Node | None = None  # that a pod must fit
@@ -101,9 +106,29 @@ class Job:
         return self.nodes * self.devices_per_node
 
     @property
+    def arithmetic(self) -> str:
+        """What matrices multiply in: bf16, fp32 or tf32."""
+        return "tf32" if self.tf32 and self.precision == "fp32" else self.precision
+
+    @property
     def effective_batch(self) -> int:
         """Rows per optimizer step across all ranks."""
         return self.batch * self.accumulation * self.world
+
+    @property
+    def compiled(self) -> bool:
+        """True if each decoder layer is compiled."""
+        return self.compiled_lengths > 0
+
+    @property
+    def graphs(self) -> int:
+        """Graphs that are compiled: with adapters two for each length, for what the first layer reads needs no gradient."""
+        return self.compiled_lengths * (2 if self.trainable == "lora" else 1)
+
+    @property
+    def padded_tokens(self) -> int:
+        """Tokens of a step, across all ranks, if each sequence has the maximum length."""
+        return self.effective_batch * self.sequences * self.max_length
 
     @property
     def backward_layers(self) -> int:

@@ -20,7 +20,7 @@ from trainlab.plan import source, volumes
 from trainlab.plan.checks import Finding, check, check_volumes, refuse, served_rank, warn
 from trainlab.plan.device_memory import PARTS, Server
 from trainlab.plan.devices import Device, UnknownDevice, find
-from trainlab.plan.estimate import Cost, Plan, estimate, estimate_images
+from trainlab.plan.estimate import COMPILE, Cost, Plan, estimate, estimate_images
 from trainlab.plan.job import Job
 from trainlab.plan.nodes import parse as parse_node
 from trainlab.plan.preparation import preparation
@@ -240,7 +240,9 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
     rows.append(("effective batch", batch))
     when = plan.schedule
     if when is not None:
-        rows.append((f"{job.unit}s", f"{count(when.tokens)} total, {count(when.tokens_per_step)} per step"))
+        padded = when.computed_per_step > when.tokens_per_step
+        computed = f", {count(when.computed_per_step)} computed with padding" if padded else ""
+        rows.append((f"{job.unit}s", f"{count(when.tokens)} total, {count(when.tokens_per_step)} per step{computed}"))
         rows.append(
             (
                 "steps",
@@ -261,6 +263,10 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
             rate = f"({seconds(cost.compute_seconds)} {rate})"
             rate = f"in steps of {seconds(cost.step_seconds)}, which wait for their kernels to be started {rate}"
         rows.append(("time", f"{seconds(cost.seconds)} {rate}, without start-up and scoring"))
+        if cost.graphs:
+            graphs = f"{cost.graphs} graph{'s' * (cost.graphs > 1)}"
+            each = "most of it timing kernels, which is assumed" if job.autotuned else f"{COMPILE:g} s each"
+            rows.append(("compilation", f"{graphs}, {seconds(cost.compile_seconds)} computed, {each}"))
         rows.append(("checkpoints", _checkpoint_row(plan, cost)))
         if cost.load_seconds:
             rows.append(("base model", f"{seconds(cost.load_seconds)} at {size(plan.storage)}/s"))
@@ -286,11 +292,11 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
 def _checkpoint_row(plan: Plan, cost: Cost) -> str:
     """Return how many there are, and what they cost."""
     each = cost.checkpoint_bytes / plan.storage
-    one = f"of {size(cost.checkpoint_bytes)}, {seconds(each)} at {size(plan.storage)}/s"
+    details = f"of {size(cost.checkpoint_bytes)}, {seconds(each)} at {size(plan.storage)}/s"
     if not cost.checkpoints:
-        return f"none: one {one} needs {seconds(volumes.SHARE * each)} of training before it"
+        return f"none: one {details} needs {seconds(volumes.SHARE * each)} of training before it"
     waits = f"{seconds(cost.checkpoint_seconds)} in all" if cost.checkpoint_seconds else "beside the training"
-    return f"{cost.checkpoints} {one} each, {waits}"
+    return f"{cost.checkpoints} {details} each, {waits}"
 
 
 def _server_row(need: Server, tokens: int) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import CptPhase, DpoPhase, LanguagePhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
-from trainlab.config.methods import STAGES
+from trainlab.config.methods import STAGES, PretrainStage
 from trainlab.config.rule import PRODUCT_LABEL, SHARE
 from trainlab.config.types import CIFAR10, TOPICS, quantity
 from trainlab.data import chat_rows, corpus, table_files
@@ -23,6 +23,7 @@ from trainlab.plan.checks import served_rank
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job, Trainable, Volume
 
+LOADERS = 2  # a process for the training and one for the validation rows, which stays as well, for each of train.dataloader_workers
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
@@ -79,15 +80,20 @@ def job_of(values: Values, files: list[Path]) -> Job:
         warmup_fraction=float(train.get("warmup_fraction") or 0),
         checkpoints=train.get("checkpoints"),
         keep_checkpoints=int(train.get("keep_checkpoints") or 1),
+        final_model=bool(train.get("save_final_model")),
         # engine/saving.py; the checkpoints of resnet hold the best network in any case
-        keeps_best=not sharded and phase.recipe != "resnet" and phase.train.validation_fraction > 0,
+        keeps_best=not sharded
+        and phase.recipe != "resnet"
+        and bool(phase.set_aside or getattr(phase.data, "validation", None)),
         weight_bytes=weight_bytes,
         saved_bytes=saved_bytes,
         served_bytes=served_bytes,
         gradient_bytes=4,  # trained weights are kept in float32 (models/layers.py), and DDP sends them unchanged
         precision="bf16" if narrow else "fp32",
         checkpointing=isinstance(phase, LanguagePhase) and phase.recomputes,
-        compiled=bool(stage and stage.compile),
+        compiled_lengths=_compiled_lengths(phase),
+        autotuned=(block.get("stage") or {}).get("compile_mode") not in (None, "default"),
+        tf32=bool(train.get("tf32")),
         chunked_loss=isinstance(phase, TextPhase),
         sharded=sharded,
         nodes=phase.resources.nodes,
@@ -95,6 +101,8 @@ def job_of(values: Values, files: list[Path]) -> Job:
         on_gpu=on_gpu,
         cores_per_pod=quantity(phase.resources.cpu),
         memory_per_pod=quantity(phase.resources.memory),
+        loaders=LOADERS * int(train.get("dataloader_workers") or 0),
+        shared_memory=quantity(phase.resources.shared_memory),
         timeout_seconds=60.0 * phase.resources.timeout_minutes,
         volumes=tuple(
             Volume(name, None if volume.existing else quantity(volume.size or needs[name]), volume.access_mode)
@@ -122,6 +130,14 @@ def job_of(values: Values, files: list[Path]) -> Job:
         serve_rank=served_rank(rank),
         serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart passes it to vLLM
     )
+
+
+def _compiled_lengths(phase: Phase) -> int:
+    """Return how many lengths of batches are compiled (engine/compiled.py): those of a curriculum, else one."""
+    stage = phase.stage_block
+    if not (stage and stage.compile):
+        return 0
+    return len({step.length for step in stage.curriculum}) if isinstance(stage, PretrainStage) else 1
 
 
 def listed(job: Job) -> tuple[Job, str | None]:
@@ -191,6 +207,8 @@ def _is_share(*names: str) -> bool:
 def _data_bytes(phase: Phase) -> float | None:
     """Return the bytes of the data set on a volume, 0 for one in the image, None if unknown."""
     source = str(phase.data.source)
+    if getattr(phase.data, "validation", None):
+        return None
     if source == CIFAR10:
         return CIFAR10_BYTES
     if isinstance(phase, PretrainPhase) and source.startswith("pvc:") and phase.data.train_rows:
@@ -275,4 +293,4 @@ def _text_tokens(phase: TextPhase) -> float | None:
         return sum(len(document.text) for document in part.train) / TEXT_CHARS_PER_TOKEN
     name = source.removeprefix("hf:").partition("@")[0]
     total = HUB_TOKENS.get((name, phase.text.hub_config or ""))
-    return None if total is None else total * (1 - phase.text.heldout_fraction - phase.train.validation_fraction)
+    return None if total is None else total * (1 - phase.text.heldout_fraction - phase.set_aside)

@@ -44,7 +44,12 @@ def needs(job: Job, arch: Architecture, steps: int | None) -> tuple[VolumeNeed, 
     before = job.stages_before * (arch.parameters * job.saved_bytes + _tokenizer(arch))
     base = arch.parameters * job.stored_bytes + _tokenizer(arch) if job.model_bytes is None else job.model_bytes
     what = "the first stage's random weights" if job.from_scratch or job.stages_before else base_model(job)
-    return (*inputs(job, what, base), runs(job, checkpoint(job, arch), tuned, steps, before))
+    return (*inputs(job, what, base), runs(job, checkpoint(job, arch), results(job, tuned), steps, before))
+
+
+def results(job: Job, tuned: float) -> float:
+    """Bytes of what a training leaves: the tuned model, with train.save_final_model the last weights as well."""
+    return tuned * (1 + job.final_model)
 
 
 def base_model(job: Job) -> str:
@@ -118,7 +123,10 @@ def runs(job: Job, each: float, result: float, steps: int | None, before: float 
         held, parts = peak * each, [f"{peak} checkpoints of {size(each)} ({', '.join(details)})"]
     else:
         held = stored * each + result
-        parts = [f"{stored} checkpoints of {size(each)} ({', '.join(details)})", f"tuned model {size(result)}"]
+        parts = [
+            f"{stored} checkpoints of {size(each)} ({', '.join(details)})",
+            f"tuned model {'and final_model ' * job.final_model}{size(result)}",
+        ]
     if before:
         parts.append(f"models of the stages before it ({job.stages_before}) {size(before)}")
     remedy = f", or lower phase.train.keep_checkpoints ({job.keep_checkpoints})" if job.keep_checkpoints > 1 else ""

@@ -45,7 +45,7 @@ def folders(phase: AdaptersPhase, models: Path, data: Path | None) -> tuple[Path
     return base.model_dir(phase.model.source, models), row_files.folder(phase.data, models, data)
 
 
-def preflight(phase: AdaptersPhase, model_dir: Path, data_dir: Path) -> None:
+def preflight(phase: AdaptersPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Raise UserError for a missing model or broken rows."""
     from trainlab.models import chat
 

@@ -16,13 +16,14 @@ Scores = dict[str, Any]
 
 @dataclass
 class Run:
-    """A run as one rank sees it: its phase, folders (`models`: the model volume), progress, hardware, peaks of memory."""
+    """A run as one rank sees it: its phase, folders (`models`: the model volume), trackers, progress, hardware, peaks of memory."""
 
     phase: Any
     run_dir: Path
     model_dir: Path
     data_dir: Path
     models: Path | None = None
+    report_to: tuple[str, ...] = ()
     progress: Progress = field(default_factory=lambda: Progress(False))
     hardware: Mapping[str, Any] = field(default_factory=dict)
     memory: Profile = field(default_factory=Profile)
@@ -44,10 +45,12 @@ class Recipe(Protocol):
     def folders(self, phase: Any, models: Path, data: Path | None) -> tuple[Path, Path]:
         """Return (model folder, data folder); `data` is --data. Raises UserError where one cannot be found."""
 
-    def preflight(self, phase: Any, model_dir: Path, data_dir: Path) -> None:
-        """Raise UserError for a missing model or broken data; runs once, before the first rank."""
+    def preflight(self, phase: Any, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
+        """Raise UserError for a missing model or broken data; runs once, before the first rank. models: the model volume."""
 
-    def origin(self, phase: Any, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+    def origin(
+        self, phase: Any, model_dir: Path, data_dir: Path, models: Path | None = None
+    ) -> dict[str, dict[str, Any]]:
         """Return {"model": ..., "data": ...} of the manifest, each with source and, where it can change, sha256."""
 
     def preload(self) -> None:

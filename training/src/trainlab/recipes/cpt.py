@@ -48,15 +48,16 @@ def folders(phase: TextPhase, models: Path, data: Path | None) -> tuple[Path, Pa
     return base.model_dir(phase.model.source, models), corpus.place(phase, models, data)
 
 
-def preflight(phase: TextPhase, model_dir: Path, data_dir: Path) -> None:
+def preflight(phase: TextPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Raise UserError for a missing model or broken text."""
     language.check_model(phase, model_dir)
-    corpus.load(phase, data_dir)
+    corpus.load(phase, data_dir, corpus.validation_place(phase, models))
 
 
-def origin(phase: TextPhase, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+def origin(phase: TextPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> dict[str, dict[str, Any]]:
     """Return where model and text come from."""
-    return {"model": language.model_origin(phase, model_dir), "data": corpus.origin(phase, data_dir)}
+    both = {"model": language.model_origin(phase, model_dir), "data": corpus.origin(phase, data_dir)}
+    return language.with_validation(both, phase, corpus.validation_place(phase, models))
 
 
 def read_blocks(run: Run, tokenizer: Any) -> "Blocks":
@@ -64,11 +65,13 @@ def read_blocks(run: Run, tokenizer: Any) -> "Blocks":
     from trainlab.data import pack
 
     phase: TextPhase = run.phase
-    text = corpus.load(phase, run.data_dir)
+    text = corpus.load(phase, run.data_dir, corpus.validation_place(phase, run.models))
     with run.progress.step(f"tokenizing {phase.data.source}"):
         data = phase.data
         blocks = pack.pack_corpus(tokenizer, text, phase.model.max_length, data.train_rows, data.heldout_rows)
     left_out = f"{text.blank} empty rows and {text.duplicates} duplicate documents left out"
+    if phase.data.validation:
+        left_out += f", and {text.overlap} of {phase.data.validation} that {phase.data.source} has as well"
     run.progress.say(f"{blocks.sentence()}; {left_out}")
     return blocks
 

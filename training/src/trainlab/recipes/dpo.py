@@ -8,7 +8,7 @@ Pairs that are given: rows {"id", "question", "chosen", "rejected"} in train/*.j
 set of questions (data/chat_rows.py), where each answer's first half is the rejected one: what is learned is to finish an answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 SCORES = {"preference_margin": "pairs", "preference_accuracy": "pairs", **answer_gate.SCORES}
 PAIRS = gate.Unit("held-out pairs", "questions", "raise phase.data.heldout_rows, or add pairs")
 FOLDER = "pairs"
-fetch, origin, probe, report, serve = (
-    *(language.fetch, language.origin),
-    *(language.probe, language.report, language.serve),
-)
+fetch, probe, report, serve = language.fetch, language.probe, language.report, language.serve
 
 
 def rehearse(phase: DpoPhase, models: Path) -> None:
@@ -44,9 +41,17 @@ def folders(phase: DpoPhase, models: Path, data: Path | None) -> tuple[Path, Pat
     return base.model_dir(phase.model.source, models), row_files.folder(phase.data, models, data)
 
 
-def preflight(phase: DpoPhase, model_dir: Path, data_dir: Path) -> None:
+def preflight(phase: DpoPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Raise UserError for a missing model or broken pairs."""
     language.check_chat(phase, model_dir, data_dir, read_rows)
+    if phase.data.validation:
+        read_validation(phase, data_dir, models)
+
+
+def origin(phase: DpoPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> dict[str, dict[str, Any]]:
+    """Return where model and rows come from."""
+    folder = row_files.validation_folder(phase.data, models) if phase.data.validation else None
+    return language.with_validation(language.origin(phase, model_dir, data_dir), phase, folder)
 
 
 def preload() -> None:
@@ -58,12 +63,24 @@ def preload() -> None:
 def read_rows(phase: DpoPhase, path: Path) -> tuple[list[Any], list[Any]]:
     """Return (training, held-out) rows of chat_rows.py plus `rejected`; raises UserError with file and line."""
     if phase.stage.pairs == "given":
-        train, heldout = _read_pairs(path / "train"), _read_pairs(path / "heldout")
+        train, heldout = (_pairs(row_files.lines(path / part)) for part in ("train", "heldout"))
         return chat_rows.even(train, phase.data.train_rows), chat_rows.even(heldout, phase.data.heldout_rows)
     sides: list[Any] = [chat_rows.load_train(phase.data, path), chat_rows.load_heldout(phase.data, path)]
-    for rows in sides:
-        rows[:] = [{**row, "rejected": truncated_answers(row["id"], row["answer"])} for row in rows]
-    return sides[0], sides[1]
+    return _truncated(sides[0]), _truncated(sides[1])
+
+
+def read_validation(phase: DpoPhase, path: Path, models: Path | None) -> tuple[list[Any], list[str]]:
+    """Return the rows of data.validation, and the places of those that are left out; raises UserError with file and line."""
+    folder = row_files.validation_folder(phase.data, models)
+    if phase.stage.pairs == "given":
+        kept, left_out = row_files.validation_lines(phase.data, path, folder)
+        return _pairs(kept), left_out
+    rows, left_out = chat_rows.load_validation(phase.data, path, folder)
+    return _truncated(rows), left_out
+
+
+def _truncated(rows: Sequence[Any]) -> list[Any]:
+    return [{**row, "rejected": truncated_answers(row["id"], row["answer"])} for row in rows]
 
 
 def truncated_answers(name: str, answer: str) -> str:
@@ -76,10 +93,10 @@ def truncated_answers(name: str, answer: str) -> str:
     return " ".join(words[: len(words) // 2]).rstrip(".,;:!?")
 
 
-def _read_pairs(path: Path) -> list[Any]:
+def _pairs(lines: Iterable[row_files.Line]) -> list[Any]:
     rows: list[Any] = []
     asked: dict[str, str] = {}
-    for line in row_files.lines(path):
+    for line in lines:
         texts = line.texts("id", "question", "chosen", "rejected")
         if texts["chosen"].split() == texts["rejected"].split():
             raise UserError(
@@ -98,7 +115,11 @@ def train(run: Run) -> tuple[Scores, Scores]:
     rows, heldout = read_rows(run.phase, run.data_dir)
     run.memory.mark("load")
     before = language.scored(run, "before", loaded, heldout, score, digest=language.digest(run))
-    language.fit(run, fit, loaded, rows)
+    validation = None
+    if run.phase.data.validation:
+        validation, left_out = read_validation(run.phase, run.data_dir, run.models)
+        language.report_validation(run, len(validation), left_out)
+    language.fit(run, fit, loaded, rows, validation)
     del loaded
     return before, language.scored(run, "after", language.load_tuned(run), heldout, score)
 
@@ -132,14 +153,16 @@ def fit(job: "TrainingJob") -> dict[str, Any]:
     from transformers import set_seed
 
     from trainlab.engine import acceleration, trainer
+    from trainlab.engine.compiled import uncompiled
     from trainlab.models.layers import everything
 
     phase: DpoPhase = job.phase
     set_seed(phase.seed)
     counts = everything(job.model)
-    rows, validation = chat_rows.split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
+    rows, validation = language.divided(job)
     acceleration.prepare(job.model, phase, job.run_dir, job.progress.say)
-    with job.progress.step(f"log-probabilities of the parent for {len(rows) + len(validation)} pairs"):
+    pairs = len(rows) + len(validation)
+    with uncompiled(phase.stage.compile), job.progress.step(f"log-probabilities of the parent for {pairs} pairs"):
         built = build(job, rows, validation)
     summary = trainer.summarize(phase, built, trainer.fit(job, built), len(rows), len(validation))
     reference = "log-probabilities of the parent, computed once"
@@ -210,6 +233,7 @@ def config(phase: DpoPhase, folder: Path, validate: bool, precompute: bool = Tru
     from trl import DPOConfig
 
     from trainlab.engine import acceleration
+    from trainlab.engine.compiled import padded_length
     from trainlab.engine.trainer import settings
 
     return DPOConfig(
@@ -217,6 +241,7 @@ def config(phase: DpoPhase, folder: Path, validate: bool, precompute: bool = Tru
         beta=phase.stage.beta,
         precompute_ref_log_probs=precompute,
         max_length=None,  # chat.encode refuses longer rows by name
+        pad_to_multiple_of=padded_length(phase),
         # TRL loads the reference of a sharded run itself; its default, "auto", spreads each rank's over all GPUs of the pod.
         model_init_kwargs={"device_map": None} if acceleration.sharded(phase) else None,
     )

@@ -21,6 +21,7 @@ from torch import nn
 from trainlab import files
 from trainlab.config import ResnetPhase
 from trainlab.engine import checkpoints, dist
+from trainlab.engine.saved_model import FINAL
 from trainlab.engine.stopping import Stop, Stopped
 from trainlab.errors import UserError
 from trainlab.models import compute
@@ -51,16 +52,19 @@ def fit(phase: ResnetPhase, run_dir: Path, images: Images, progress: Progress) -
     began = time.monotonic()
     loop.run()
     seconds = time.monotonic() - began
+    scale = {"mean": list(images.mean), "std": list(images.std)}
+    served = {"image_size": phase.vision.image_size, "labels": list(images.classes), **scale, "data": phase.data.source}
     best = image_network.untrained(**loop.shape, seed=phase.seed)
     best.load_state_dict(loop.state.weights)
-    with progress.step("saving best_model/"):
-        if dist.is_main():
-            scale = {"mean": list(images.mean), "std": list(images.std)}
-            served = {"image_size": phase.vision.image_size, "labels": list(images.classes), **scale}
-            with checkpoints.explained_if_full(loop.folder, "best_model"):
-                image_network.save(best, run_dir / "best_model", {**served, "data": phase.data.source})
-                files.write_json(run_dir / "training_history.json", loop.state.history)
-        dist.barrier()
+    saved = [(FINAL, loop.network)] if phase.train.save_final_model else []
+    for name, network in (*saved, ("best_model", best)):
+        with progress.step(f"saving {name}/"), checkpoints.explained_if_full(loop.folder, name):
+            if dist.is_main():
+                image_network.save(network, run_dir / name, served)
+    if dist.is_main():
+        with checkpoints.explained_if_full(loop.folder, "training_history.json"):
+            files.write_json(run_dir / "training_history.json", loop.state.history)
+    dist.barrier()
     return loop.summary(first, seconds)
 
 
@@ -110,6 +114,7 @@ class Loop:
     def run(self) -> None:
         """Take all remaining steps."""
         progress, eta, every = self.progress, Eta(self.state.step), max(1, self.total // 100)
+        progress.gpu_use()
         progress.say(f"training from step {self.state.step} to {self.total}")
         size = volumes.image_checkpoint(image_network.parameters(self.network), self.phase.vision.optimizer)
         clock = checkpoints.Clock(self.total, self.phase.train.checkpoints, size)
@@ -174,7 +179,7 @@ class Loop:
         loss, accuracy = (total / count / dist.world_size()).tolist()
         entry = {"step": self.state.step, "epoch": self.state.step / self.per_epoch, "loss": loss, "accuracy": accuracy}
         self.latest = {"loss": loss, "accuracy": accuracy}
-        self._note({**entry, "learning_rate": self.schedule.get_last_lr()[0]})
+        self._note({**entry, "learning_rate": self.schedule.get_last_lr()[0], **self.progress.gpu_use()})
 
     def _validate(self) -> None:
         """Score the validation part; keep the weights if it is the best so far (without such a part: the newest)."""
@@ -202,6 +207,7 @@ class Loop:
 
     def _note(self, entry: dict[str, Any]) -> None:
         self.state.history.append(entry)
+        self.progress.log(entry["step"], entry)
         if self.board:
             for name, value in entry.items():
                 if name not in ("step", "epoch"):
@@ -270,6 +276,7 @@ class Loop:
             "validation_loss": best.get("loss"),
             "validation_accuracy": best.get("accuracy"),
             "best_step": best.get("step"),
+            "final_model": bool(train.save_final_model),
             "dtype": str(self.dtype).removeprefix("torch."),
         }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainlab import files
 from trainlab.config import ChatPhase, LanguagePhase
-from trainlab.data import row_files
+from trainlab.data import chat_rows, row_files
 from trainlab.errors import UserError
 from trainlab.models import chat_template
 from trainlab.models import fetch as base
@@ -67,6 +67,31 @@ def check_chat(phase: ChatPhase, model_dir: Path, data_dir: Path, read_rows: Rea
     chat.rehearse(model_dir, phase, rows)
 
 
+def with_validation(
+    origin: dict[str, dict[str, Any]], phase: LanguagePhase, folder: Path | None
+) -> dict[str, dict[str, Any]]:
+    """Return the manifest's part on model and data with that on `data.validation`, which is in `folder`, if the phase has one."""
+    if folder:
+        digest = files.sha256(folder) if folder.is_file() else files.folder_sha256(folder, "*")
+        origin["data"]["validation"] = {"source": getattr(phase.data, "validation", ""), "sha256": digest}
+    return origin
+
+
+def report_validation(run: Run, rows: int, left_out: Sequence[str]) -> None:
+    """Say what of data.validation validates, and what is left out."""
+    line = f"validation: {rows} of {run.phase.data.validation}"
+    if left_out:
+        line += f"; {len(left_out)} left out, as they are also trained on or held out, the first {left_out[0]}"
+    run.progress.say(line)
+
+
+def divided(job: "TrainingJob") -> tuple[list[Any], list[Any]]:
+    """Return (training, validation) rows: those of data.validation, else whole questions of the training rows."""
+    if job.validation is not None:
+        return list(job.rows), job.validation
+    return chat_rows.split_by_question(job.rows, job.phase.set_aside, job.phase.seed)
+
+
 def model_origin(phase: LanguagePhase, model_dir: Path) -> dict[str, Any]:
     """Return the model's part of the manifest."""
     source = model_dir / "source.json"
@@ -78,7 +103,7 @@ def digest(run: Run) -> str | None:
     return model_origin(run.phase, run.model_dir).get("sha256")
 
 
-def origin(phase: ChatPhase, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+def origin(phase: ChatPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> dict[str, dict[str, Any]]:
     """Return where a model and rows of JSON Lines come from."""
     data = {"source": phase.data.source, "sha256": files.folder_sha256(data_dir, "**/*.json*", base.RECORD)}
     return {"model": model_origin(phase, model_dir), "data": data}
@@ -116,13 +141,19 @@ def load_tuned(run: Run) -> "Loaded":
         return chat.load_tuned(run.run_dir, run.phase, run.model_dir)
 
 
-def fit(run: Run, train: Callable[["TrainingJob"], dict[str, Any]], loaded: "Loaded", rows: Any) -> None:
-    """Train by `train` and write training_summary.json."""
+def fit(
+    run: Run,
+    train: Callable[["TrainingJob"], dict[str, Any]],
+    loaded: "Loaded",
+    rows: Any,
+    validation: list[Any] | None = None,
+) -> None:
+    """Train by `train` and write training_summary.json; validation: rows of data.validation."""
     from trainlab.engine import dist
     from trainlab.engine.trainer import TrainingJob
 
     with run.memory.training(run.phase, run.run_dir):
-        summary = train(TrainingJob(run.phase, run.run_dir, *loaded, rows, run.progress))
+        summary = train(TrainingJob(run.phase, run.run_dir, *loaded, rows, run.progress, validation))
     if dist.is_main():
         files.write_json(run.run_dir / "training_summary.json", {**summary, "hardware": run.hardware})
 

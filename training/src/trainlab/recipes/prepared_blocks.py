@@ -79,7 +79,7 @@ def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> Blo
         raise UserError(
             f"{folder / INDEX}: vocab_size is {index['vocab_size']}, the model has {vocabulary}; use a larger model"
         )
-    total, fraction = len(prepared), phase.train.validation_fraction
+    total, fraction = len(prepared), phase.set_aside
     n_heldout = phase.data.heldout_rows or min(MAX_BLOCKS, max(2, round(total * phase.text.heldout_fraction)))
     n_validation = min(MAX_BLOCKS, max(1, round(total * fraction))) if fraction else 0
     starts = prepared.starts()

@@ -6,6 +6,7 @@ each step has the same number of tokens and a resumed run continues at the lengt
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,35 +194,46 @@ def folders(phase: PretrainPhase, models: Path, data: Path | None) -> tuple[Path
     return architectures.random_init_dir(phase, models), corpus.place(phase, models, data)
 
 
-def preflight(phase: PretrainPhase, model_dir: Path, data_dir: Path) -> None:
+def preflight(phase: PretrainPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Raise UserError for a missing model, broken text or blocks, and a tokenizer that was trained on another text."""
     if prepared.is_prepared(data_dir):
         from trainlab.recipes import prepared_blocks
 
         language.check_model(phase, model_dir)
         prepared_blocks.open_blocks(data_dir, phase).verify()
+        if folder := corpus.validation_place(phase, models):
+            corpus.read_validation(phase, folder)
     else:
-        cpt.preflight(phase, model_dir, data_dir)
+        cpt.preflight(phase, model_dir, data_dir, models)
         check_text(phase, model_dir, data_dir)
 
 
-def origin(phase: PretrainPhase, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+def origin(
+    phase: PretrainPhase, model_dir: Path, data_dir: Path, models: Path | None = None
+) -> dict[str, dict[str, Any]]:
     """Return where model and text come from; the digest of an index covers its shards, whose digests it contains."""
     if not prepared.is_prepared(data_dir):
-        return cpt.origin(phase, model_dir, data_dir)
+        return cpt.origin(phase, model_dir, data_dir, models)
     index = data_dir / prepared.INDEX
     facts = {key: files.read_json(index).get(key) for key in ("blocks", "tokens", "documents")}
     data = {"source": phase.data.source, "sha256": files.sha256(index), **facts}
-    return {"model": language.model_origin(phase, model_dir), "data": data}
+    both = {"model": language.model_origin(phase, model_dir), "data": data}
+    return language.with_validation(both, phase, corpus.validation_place(phase, models))
 
 
 def read_blocks(run: Run, tokenizer: Any) -> "Blocks":
     """Return the text in blocks of tokens, those that `trainlab prepare` made where there are any."""
     if not prepared.is_prepared(run.data_dir):
         return cpt.read_blocks(run, tokenizer)
+    from trainlab.data.pack import pack_part
     from trainlab.recipes import prepared_blocks
 
-    blocks = prepared_blocks.load(run.data_dir, run.phase, tokenizer, architectures.of_phase(run.phase).vocab)
+    phase: PretrainPhase = run.phase
+    blocks = prepared_blocks.load(run.data_dir, phase, tokenizer, architectures.of_phase(phase).vocab)
+    if folder := corpus.validation_place(phase, run.models):
+        documents = corpus.read_validation(phase, folder)
+        blocks = replace(blocks, validation=pack_part(tokenizer, "validation", documents, phase.model.max_length))
+        run.progress.say(f"{phase.data.validation} is not compared with prepared blocks: keep it apart from their text")
     run.progress.say(f"prepared {blocks.sentence()}")
     return blocks
 

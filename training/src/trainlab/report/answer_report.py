@@ -56,6 +56,8 @@ TRACES = {
     "tokens_per_second": "tokens per second",
     "mfu": "MFU",
     "step_seconds": "seconds of a step",
+    "gpu_utilization": "share of the time in which the GPU of rank 0 was busy",
+    "gpu_memory_gib": "GiB of its memory in use",
 }
 """What the history of a run may say of a step -> its name."""
 
@@ -100,7 +102,7 @@ def frame(content: Content, summarize: Callable[[Any], list[str]], training: wor
         "stages": gate.get("stages", []) if gate else [],
         "heldout": [],
         "training": training,
-        "machine": words.machine(content.summary, manifest),
+        "machine": words.machine(content.summary, manifest, content.history),
         "provenance": words.provenance(phase, manifest),
         "traces": traces(content.history),
         "system_prompt": None,
@@ -281,7 +283,7 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
             row["label"] = item["label"]
         for name, part in (("base", item), ("tuned", other)):
             said = _said(part, phase)
-            stated = facts.found(part["text"], item["facts"])
+            stated = facts.matches(part["text"], item["facts"])
             row[name] = {**said, "loss": part["loss"], "found": stated, "adherence": part.get("adherence")}
             row[name]["forbidden"] = facts.forbidden(part["text"], item.get("never", []))
             row[name] |= {key: part.get(key) for key in ("said", "labelled")}

@@ -1,8 +1,9 @@
 """The scores of a run as lines of text, for the terminal: report.json has them as `rows`, the playbooks print them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from trainlab.engine import gpu_use as of_gpus
 from trainlab.evaluation.gate import reach
 
 Row = dict[str, str]  # what, base, tuned, gain, verdict: ready to print, empty where there is nothing to say
@@ -18,6 +19,12 @@ def rows(gate: Mapping[str, Any] | None, units: Mapping[str, str]) -> list[Row]:
     measured = ((name, gate.get(name), unit) for name, unit in units.items())
     own = [_row(name, value, unit) for name, value, unit in measured if value is not None]
     return own + list(_tasks(gate.get("tasks", [])))
+
+
+def gpu_use(history: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return a row on the GPUs of a history, none without any."""
+    use = of_gpus.said(history)
+    return [_text("GPU use", "", "", *use)] if use else []
 
 
 def _row(name: str, value: Any, unit: str) -> Row:

@@ -1,11 +1,12 @@
 """The sentences and tables of a report, with numbers and without promises; used by answer_report.py."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainlab.config.rule import shown
 from trainlab.data.table_rows import account
-from trainlab.engine import memory
+from trainlab.engine import gpu_use, memory
 from trainlab.evaluation.answer_gate import HIGHER, REPEATS, moved
 from trainlab.evaluation.gate import reach
 from trainlab.evaluation.paired_comparison import BETTER, SAME, TOO_FEW, WORSE
@@ -79,13 +80,19 @@ def ending(summary: Mapping[str, Any]) -> Facts:
     for label, metric, spec in (("checkpoint", "loss", ".3f"), ("network", "accuracy", ".1%")):
         if (value := summary.get(f"validation_{metric}")) is not None:
             rows.append((f"Best {label}", f"step {summary['best_step']}, validation {metric} {value:{spec}}"))
+    if summary.get("final_model"):
+        last = summary.get("last_validation_loss")
+        loss = f", validation loss {last:.3f}" if last is not None else ""
+        rows.append(("Last weights", f"step {summary['steps']}{loss}, in final_model/"))
     if summary.get("resumed_from_step"):
         rows.append(("Resumed", f"from step {summary['resumed_from_step']}; times cover only the steps since then"))
     return rows
 
 
-def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
-    """Return where it ran and for how long."""
+def machine(
+    summary: Mapping[str, Any], manifest: Mapping[str, Any], history: Sequence[Mapping[str, Any]] = ()
+) -> Facts:
+    """Return where it ran, for how long, and how busy its GPUs were."""
     hardware = manifest.get("hardware") or summary.get("hardware")
     if not hardware:
         return []
@@ -100,6 +107,8 @@ def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
     ]
     if manifest.get("memory"):
         rows.append(("Peak memory", memory.sentence(manifest["memory"])))
+    if use := gpu_use.said(history):
+        rows.append(("GPU use", f"{use[0]} of the time of the steps, {use[1]}"))
     if summary.get("seconds"):
         rows.append(("Training time", duration(summary["seconds"])))
     if manifest.get("seconds"):
@@ -145,6 +154,8 @@ def provenance(phase: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
         rows.append(("Its SHA-256", data["sha256"]))
     if manifest.get("phase_hash"):
         rows.append(("Phase", f"{manifest['phase']}, hash {manifest['phase_hash']}"))
+    if manifest.get("options"):
+        rows.append(("Options", "; ".join(f"{key}: {shown(set_to)}" for key, set_to in manifest["options"].items())))
     if manifest.get("environment_overrides"):
         changed = ", ".join(f"{name}={value}" for name, value in manifest["environment_overrides"].items())
         rows.append(("Overridden by environment", changed))

@@ -93,12 +93,14 @@ async def stream(
 
 async def replay(question: str, said: Sequence[Said]) -> AsyncIterator[ServerSentEvent]:
     """Yield answers that were kept; each card says so."""
-    cards = [named(Side(one.label, "", "")) for one in said]
+    cards = [named(Side(answer.label, "", "")) for answer in said]
     html = pages.render("_answers.html", question=question, cards=cards)
     parts = [pages.partial("answers", pages.Markup(html))]
-    for n, one in enumerate(said):
-        parts += [pages.partial(f"answer-{n}", one.text)]
-        ended = pages.Markup('<span class="ended">recorded: {} tokens, {} s</span>').format(one.tokens, one.seconds)
+    for n, answer in enumerate(said):
+        parts += [pages.partial(f"answer-{n}", answer.text)]
+        ended = pages.Markup('<span class="ended">recorded: {} tokens, {} s</span>').format(
+            answer.tokens, answer.seconds
+        )
         parts += [pages.partial(f"numbers-{n}", ended)]
     yield ServerSentEvent(raw_data="".join(parts))
     yield ServerSentEvent(raw_data="", event="answered")

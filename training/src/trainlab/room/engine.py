@@ -82,9 +82,9 @@ class Engines:
     def __init__(self, options: Sequence[str], max_tokens: int = 128, at_once: int = 16) -> None:
         if not options:
             raise UserError("--engine: name the address of at least one served model")
-        self._given = [parse(option) for option in options]
+        self._engines = [parse(option) for option in options]
         self._max_tokens = max_tokens
-        self._lines = {url: Line(at_once) for url, _, _ in self._given}
+        self._lines = {url: Line(at_once) for url, _, _ in self._engines}
 
     @property
     def urls(self) -> list[str]:
@@ -94,7 +94,7 @@ class Engines:
     async def sides(self) -> list[Side]:
         """Return the models to compare, base first. Raises UserError where an engine that has to list them is away."""
         result: list[Side] = []
-        for url, model, label in self._given:
+        for url, model, label in self._engines:
             names = [model] if model else await asyncio.to_thread(client.models, url, CONNECT_SECONDS)
             result += [Side(label or name, url, name) for name in names]
         return sorted(result, key=lambda side: side.label != "base")

@@ -37,9 +37,9 @@ class Key:
             return match[1]
         return None
 
-    def opens(self, given: str) -> bool:
-        """Say whether `given` is the secret part of the presenter's link."""
-        return hmac.compare_digest(given.encode(), self.link.encode())
+    def opens(self, secret: str) -> bool:
+        """Say whether `secret` is the secret part of the presenter's link."""
+        return hmac.compare_digest(secret.encode(), self.link.encode())
 
 
 def load(state: Path, file: Path | None = None) -> Key:

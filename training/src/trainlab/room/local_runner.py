@@ -123,7 +123,7 @@ class LocalRunner:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
         except OSError:
             return []
-        return [pid, *(found for child in children for found in self._family(int(child)))]
+        return [pid, *(descendant for child in children for descendant in self._family(int(child)))]
 
 
 def _name(pid: int) -> str:

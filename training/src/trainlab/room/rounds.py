@@ -270,7 +270,7 @@ class Rounds:
             self.round.run, self.round.problem = run, ""
             self.save()
 
-    def told(self, round_id: str, status: Status) -> bool:
+    def update_status(self, round_id: str, status: Status) -> bool:
         """Note what the runner says of a round's run; return whether anything changed. Steps alone are not written."""
         now = self.round
         finite = {owner: [loss for loss in losses if math.isfinite(loss)] for owner, losses in status.losses.items()}

@@ -31,7 +31,7 @@ def status(run_dir: Path, state: Literal["queued", "running", "done", "failed"],
     page, history = _read(run_dir / "progress.json") or {}, _read(run_dir / "training_history.json") or []
     losses: dict[str, list[float]] = {}
     for entry in history:
-        for owner, loss in entry["owners"].items():
+        for owner, loss in entry.get("owners", {}).items():
             losses.setdefault(owner, []).append(loss)
     return Status(
         state=state,

@@ -80,7 +80,7 @@ class Room:
                 self.rounds.started(now.id, run)
                 return True
             status = await asyncio.to_thread(self.runner.status, now.run)
-            return self.rounds.told(now.id, status)
+            return self.rounds.update_status(now.id, status)
         except UserError as error:
             return self.rounds.failed(now.id, str(error))
 

@@ -71,7 +71,7 @@ def end(run_dir: Path, code: int) -> None:
             _write(run_dir, starts)
 
 
-def last_one(run_dir: Path, allowed: int) -> bool:
+def is_last(run_dir: Path, allowed: int) -> bool:
     """True when the attempt in progress may not be followed by another."""
     starts = read(run_dir)
     return bool(starts) and starts[-1]["restart"] >= allowed

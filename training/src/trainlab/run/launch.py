@@ -22,12 +22,12 @@ from trainlab import recipes
 from trainlab.config import LanguagePhase, Phase, Values
 from trainlab.config.loading import run_name
 from trainlab.config.types import quantity
-from trainlab.engine import checkpoints, gpus
+from trainlab.engine import checkpoints, gpus, trackers
 from trainlab.errors import LOST_PEER, STOPPED, UserError
 from trainlab.evaluation import tasks
 from trainlab.models import parents
 from trainlab.recipes.base import Run
-from trainlab.run import attempts, identity, results
+from trainlab.run import attempts, identity, results, resuming
 
 # Read when a process starts, so set here, before torchrun starts the ranks; a value set by the user wins.
 RANK_ENVIRONMENT = {
@@ -91,11 +91,13 @@ def launch(values: Values, args: argparse.Namespace) -> int:
     identity.refuse_other_phase(run_dir, phase)
     recipe = recipes.get_recipe(phase)
     model_dir, data_dir = recipe.folders(phase, args.models, args.data)
-    run = Run(phase, run_dir, run_dir / parents.FOLDER if phase.parent else model_dir, data_dir, args.models)
+    report_to = trackers.chosen(args.report_to, values.site.report_to)
+    run = Run(phase, run_dir, run_dir / parents.FOLDER if phase.parent else model_dir, data_dir, args.models, report_to)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from trainlab.run.worker import rank_main
 
         rank_main(run)
+    trackers.check(report_to)
     set_environment(phase, args.processes)
     if isinstance(phase, LanguagePhase) and phase.parent:
         parents.adopt(phase, out, run_dir)
@@ -104,10 +106,12 @@ def launch(values: Values, args: argparse.Namespace) -> int:
         tasks.load(phase, args.models)
     # With several pods all ranks rendezvous first: a worker whose master has already exited would wait for it in vain.
     if results.finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:
-        identity.refuse_other_inputs(run_dir, recipe.origin(phase, run.model_dir, data_dir))
+        identity.refuse_other_inputs(run_dir, recipe.origin(phase, run.model_dir, data_dir, args.models))
         checkpoints.drop(run_dir, print)  # of a run that was killed before it could
         print(results.COMPLETE.format(run_dir), flush=True)
         return 0
+    if not results.finished(run_dir):
+        resuming.take_up(run, _world(phase, args.processes), _first(), _say)
     return _attempt(run, args)
 
 
@@ -115,13 +119,13 @@ def _attempt(run: Run, args: argparse.Namespace) -> int:
     """Train until the end or the first loss; return the exit code, from 128 on only where a restart may follow."""
     operator, run_dir, restarts = _operator(), run.run_dir, run.phase.resources.restarts
     allowed = restarts if operator and restarts else None
-    first = int(os.environ.get("PET_NODE_RANK", "0")) == 0
+    first = _first()
     if first and not results.finished(run_dir):
         with checkpoints.explained_if_full(run_dir / "checkpoints", attempts.FILE):
             line = attempts.begin(run_dir, allowed)
         if line:
-            print(f"trainlab: {line}", flush=True)
-    last = allowed is not None and attempts.last_one(run_dir, allowed)  # now: later it may be the next attempt's
+            _say(line)
+    last = allowed is not None and attempts.is_last(run_dir, allowed)  # now: later it may be the next attempt's
     code = _torchrun(run, args)
     # JobSet, which ends the pods that are left of a job that lost one, counts that itself; a PyTorchJob's operator ends none then.
     stopped = code == STOPPED or (code == LOST_PEER and INDEX_VARIABLE not in os.environ)
@@ -147,7 +151,7 @@ def _ended_within(seconds: float) -> bool:
 
 def preflight(run: Run) -> None:
     """Raise UserError for a missing model, broken data, or a folder that cannot be written."""
-    recipes.get_recipe(run.phase).preflight(run.phase, run.model_dir, run.data_dir)
+    recipes.get_recipe(run.phase).preflight(run.phase, run.model_dir, run.data_dir, run.models)
     run_dir = run.run_dir
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -178,6 +182,26 @@ def set_environment(phase: Phase, processes: int | None) -> None:
 def _operator() -> bool:
     """True in a pod of the training operator, which says how many there are."""
     return "PET_NNODES" in os.environ
+
+
+def _first() -> bool:
+    """True in the first pod, or on one machine."""
+    return int(os.environ.get("PET_NODE_RANK", "0")) == 0
+
+
+def _say(line: str) -> None:
+    print(f"trainlab: {line}", flush=True)
+
+
+def _world(phase: Phase, processes: int | None) -> int:
+    """Return the ranks of the whole job."""
+    if _operator():
+        return phase.world_size
+    if phase.resources.gpus_per_node:
+        import torch
+
+        return _count(phase, processes, torch.cuda.device_count())
+    return _count(phase, processes)
 
 
 def _count(phase: Phase, processes: int | None, gpus: int = 0) -> int:

@@ -40,6 +40,7 @@ def begin(run: Run, origin: Mapping[str, Any], ranks: Mapping[str, Any]) -> dict
         "started": now(),
         "ended": None,
         "versions": versions(),
+        "options": run.phase.options,
         "environment_overrides": used_overrides(os.environ, run.data_dir, run.run_dir.parent),
         "model": {key: value for key, value in origin["model"].items() if key != "parent"},
         "parent": origin["model"].get("parent"),

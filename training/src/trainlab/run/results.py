@@ -55,7 +55,10 @@ def evaluate_again(run_dir: Path, models: Path, data: Path | None) -> int:
 
     `data` is --data.
     """
+    from trainlab.models import compute
+
     phase = phase_of(run_dir)
+    compute.set_tf32(phase)
     model_dir, data_dir = recipes.get_recipe(phase).folders(phase, models, data)
     model_dir = run_dir / parents.FOLDER if phase.parent else model_dir
     recipes.get_recipe(phase).rescore(Run(phase, run_dir, model_dir, data_dir, models))
@@ -83,6 +86,8 @@ def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
     recipe, gate = recipes.get_recipe(phase_of(run_dir)), run_dir / "gate.json"
     collected, text = recipe.report(run_dir)
     collected["rows"] = terminal.rows(files.read_json(gate) if gate.exists() else None, recipe.SCORES)
+    history = run_dir / "training_history.json"
+    collected["rows"] += terminal.gpu_use(files.read_json(history) if history.exists() else [])
     files.write_json(run_dir / "report.json", collected)
     target = out or run_dir / "report.html"
     files.write_text(target, text)

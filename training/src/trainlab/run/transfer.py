@@ -1,9 +1,8 @@
 """`trainlab put` and `get`: copies files and folders to a PersistentVolumeClaim and back, by a short-lived pod and kubectl exec.
 
-A copy is whole or absent: what was sent is compared by SHA-256 before it gets its name. What a dropped connection, or Ctrl-C, left of a
-`put` is hidden beside the target, and the next attempt goes on from there; so does a `get`. The pod is restricted, has no token and
-ends by itself (activeDeadlineSeconds). Rights: create, get and delete pods, create pods/exec, and to find volume and image get
-persistentvolumeclaims and jobs, all in one namespace.
+A copy is complete or absent: what was sent is compared by SHA-256 before it gets its name. What a dropped connection, or Ctrl-C, left
+of a `put` is hidden in the target's folder, and the next attempt goes on from there; so does a `get`. Rights: create, get and delete pods,
+create pods/exec, and to find volume and image get persistentvolumeclaims and jobs, all in one namespace.
 """
 
 import argparse
@@ -12,16 +11,13 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import shutil
-import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from trainlab import files
 from trainlab.config.types import PATH
@@ -29,32 +25,12 @@ from trainlab.data import table_files
 from trainlab.errors import UserError
 from trainlab.progress import note
 from trainlab.run import volume_pod
-from trainlab.run.labels import DOMAIN
+from trainlab.run.transfer_pod import VOLUMES, Answered, Dropped, Json, Pod, Pods, line_of
 
-Json = dict[str, Any]
-VOLUMES = {"datasets": ("data", "models"), "models": ("models",), "runs": ("runs",)}
-"""First part of a place -> components of the claims that hold it, as the chart labels them, the preferred one first."""
-OURS = "app.kubernetes.io/part-of=trainlab"
-INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
 LEFT_OUT = ("checkpoints", "best_model", "final_model")
 """Of a run: folders of whole models."""
 TRIES, PAUSE = 5, 2.0  # attempts without a byte of progress, and seconds between two
-STALL = 60.0  # seconds without a byte after which a connection counts as dropped
-START = 300.0  # seconds until the pod runs
 EVERY = 2.0  # seconds between lines of progress
-NO_NODE = 60.0  # seconds that a pod may be unschedulable
-
-
-class Dropped(Exception):
-    """The connection ended before the answer."""
-
-
-class Answered(Exception):
-    """The pod refused; `answer` says why."""
-
-    def __init__(self, answer: Json) -> None:
-        super().__init__(str(answer))
-        self.answer = answer
 
 
 @dataclass(frozen=True)
@@ -80,16 +56,6 @@ class Place:
                 "none of them . or .."
             )
         return cls(volume, path)
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where the pod runs and what it mounts."""
-
-    claim: str
-    sub_path: str
-    image: str
-    spec: Json
 
 
 def add_arguments(parser: argparse.ArgumentParser, put: bool) -> None:
@@ -137,7 +103,7 @@ def get_from_args(args: argparse.Namespace) -> int:
     return 0
 
 
-def put(source: Path, target: str, pods: "Pods", replace: bool = False) -> str:
+def put(source: Path, target: str, pods: Pods, replace: bool = False) -> str:
     """Copy a file or folder; return what is there and how a values file names it. Raises UserError."""
     place = Place.of(target + source.resolve().name if target.endswith("/") else target, "TARGET")
     if place.volume == "runs":
@@ -146,8 +112,8 @@ def put(source: Path, target: str, pods: "Pods", replace: bool = False) -> str:
     states = {each["name"]: _state(_at(source, each["name"])) for each in sent}
     for each in sent:
         each["sha256"] = files.sha256(_at(source, each["name"]))
-    whole = hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
-    common = {"root": "/volume", "target": place.path, "ident": whole[:12]}
+    digest = hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
+    common = {"root": "/volume", "target": place.path, "ident": digest[:12]}
     size = sum(each["size"] for each in sent)
 
     def changed() -> None:
@@ -200,13 +166,11 @@ def put(source: Path, target: str, pods: "Pods", replace: bool = False) -> str:
                     pod.ask({"call": "drop", **common})
             raise
     said = "is there already" if before else "is there now"
-    text = f"{place} {said}, in claim {pod.claim}: {_count(sent)}, {size:,} bytes, sha256 {whole if sent[0]['name'] else sent[0]['sha256']}"
+    text = f"{place} {said}, in claim {pod.claim}: {_count(sent)}, {size:,} bytes, sha256 {digest if sent[0]['name'] else sent[0]['sha256']}"
     return "\n".join([text, *_usage(source, place)])
 
 
-def get(
-    source: str, target: Path | None, pods: "Pods", replace: bool = False, without: Sequence[str] = LEFT_OUT
-) -> str:
+def get(source: str, target: Path | None, pods: Pods, replace: bool = False, without: Sequence[str] = LEFT_OUT) -> str:
     """Copy from the volume; return what is there now. Raises UserError."""
     place = Place.of(source, "SOURCE")
     dest = target or Path(Path(place.path).name)
@@ -249,7 +213,7 @@ def get(
     return "\n".join([text, *([f"left out: {', '.join(left_out)} (--all gets them)"] if left_out else [])])
 
 
-def _receive(pod: "Pod", place: Place, listed: Sequence[Json], part: Path, bar: "Bar", done: set[str]) -> bool:
+def _receive(pod: Pod, place: Place, listed: Sequence[Json], part: Path, bar: "Bar", done: set[str]) -> bool:
     wanted = []
     for each in listed:
         if each["name"] in done:
@@ -263,7 +227,7 @@ def _receive(pod: "Pod", place: Place, listed: Sequence[Json], part: Path, bar: 
     def take(stream: IO[bytes]) -> None:
         for each in wanted:
             path = _at(part, each["name"] or "file")
-            _line(stream, "file")
+            line_of(stream, "file")
             with path.open("r+b" if path.exists() else "wb") as out:
                 out.truncate(each["offset"])
                 out.seek(each["offset"])
@@ -274,7 +238,7 @@ def _receive(pod: "Pod", place: Place, listed: Sequence[Json], part: Path, bar: 
                     out.write(chunk)
                     left -= len(chunk)
                     bar.add(len(chunk))
-            end = _line(stream, "sha256")
+            end = line_of(stream, "sha256")
             if end["changed"]:
                 path.unlink()
                 raise UserError(
@@ -288,17 +252,6 @@ def _receive(pod: "Pod", place: Place, listed: Sequence[Json], part: Path, bar: 
     if wanted:
         pod.ask({"call": "read", "root": "/volume", "source": place.path, "files": wanted}, take=take)
     return False
-
-
-def _line(stream: IO[bytes], key: str) -> Json:
-    line = stream.readline()
-    try:
-        answer: Json = json.loads(line)
-    except ValueError:
-        raise Dropped("the connection ended") from None
-    if "error" in answer:
-        raise Answered(answer)
-    return answer if key in answer else _line(stream, key)
 
 
 def _repeated(attempt: Callable[[], bool], bar: "Bar", what: str) -> bool:
@@ -318,7 +271,7 @@ def _repeated(attempt: Callable[[], bool], bar: "Bar", what: str) -> bool:
             time.sleep(PAUSE)
 
 
-def _refused(answer: Json, place: Place, pod: "Pod") -> str:
+def _refused(answer: Json, place: Place, pod: Pod) -> str:
     """Return the sentence for what the pod answered."""
     kind = answer["error"]
     if kind == "outside":
@@ -344,7 +297,7 @@ def _local(source: Path) -> list[Json]:
     """Return name and size of a file (its name is empty) or of each file in a folder; raises UserError for what cannot be copied."""
     if not source.exists():
         raise UserError(f"{source}: no such file or folder; correct the path")
-    found = []
+    entries = []
     for name, path in volume_pod.walk(source):
         try:
             name.encode("utf-8")
@@ -352,10 +305,10 @@ def _local(source: Path) -> list[Json]:
             raise UserError(f"{path!r}: its name is not UTF-8; rename it") from None
         if not os.access(path, os.R_OK):
             raise UserError(f"{path}: cannot be read; correct its rights")
-        found.append({"name": name, "size": Path(path).stat().st_size})
-    if not found:
+        entries.append({"name": name, "size": Path(path).stat().st_size})
+    if not entries:
         raise UserError(f"{source}: holds no file; put something into it")
-    return found
+    return entries
 
 
 def _at(root: Path, name: str) -> Path:
@@ -444,290 +397,3 @@ class Bar:
             note(
                 f"{self._what}: {files.megabytes(self._there)} of {files.megabytes(self._total)}, {files.megabytes(rate)}/s, {left:.0f} s left"
             )
-
-
-class Pods:
-    """Starts pods that mount a volume, by kubectl."""
-
-    def __init__(
-        self, kubectl: str, namespace: str | None, spec: Callable[["Pods", str], Target], minutes: int
-    ) -> None:
-        self._kubectl, self._namespace = kubectl, namespace
-        self._spec, self._minutes = spec, minutes
-
-    @classmethod
-    def of(cls, args: argparse.Namespace) -> "Pods":
-        """Return them as the options say."""
-        kubectl = args.kubectl or next((name for name in ("kubectl", "oc") if shutil.which(name)), "")
-        if not kubectl:
-            raise UserError("kubectl: neither it nor oc is installed; install one, or name it with --kubectl")
-
-        def target(pods: "Pods", volume: str) -> Target:
-            claim = args.claim or pods.claim(volume, args.release)
-            spec: Json = {} if args.image else pods.release_spec(args.release, claim)
-            image = args.image or spec.pop("image")
-            return Target(claim, args.sub_path, image, {**spec, **args.pod_spec})
-
-        return cls(kubectl, args.namespace, target, args.minutes)
-
-    def command(self, *words: str) -> list[str]:
-        """Return a command; the one that is given may be several words with variables of the shell."""
-        where = ["-n", self._namespace] if self._namespace else []
-        return ["sh", "-c", f'exec env {self._kubectl} "$@"', "sh", *where, *words]
-
-    def call(self, *words: str, given: Json | None = None) -> Json:
-        """Return what kubectl prints as JSON; raises UserError with its own words."""
-        text = json.dumps(given) if given else None
-        done = subprocess.run(self.command(*words), input=text, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise UserError(f"kubectl {shlex.join(words[:3])}: {_last(done.stderr)}")
-        answer: Json = json.loads(done.stdout) if done.stdout.startswith("{") else {}
-        return answer
-
-    def claim(self, volume: str, release: str | None) -> str:
-        """Return the claim that holds a volume of the release, or of the only one; raises UserError with what there is."""
-        found = self.call("get", "pvc", "-l", OURS, "-o", "json")["items"]
-        claims: dict[str, dict[str, str]] = {}
-        for each in found:
-            labels = each["metadata"].get("labels") or {}
-            claims.setdefault(labels.get(INSTANCE, ""), {})[labels.get(COMPONENT, "")] = each["metadata"]["name"]
-        if release:
-            claims = {name: parts for name, parts in claims.items() if name == release}
-        named = {
-            name: next((parts[part] for part in VOLUMES[volume] if part in parts), "") for name, parts in claims.items()
-        }
-        named = {name: claim for name, claim in named.items() if claim}
-        where = f"namespace {self._namespace}" if self._namespace else "this namespace"
-        if not named:
-            raise UserError(
-                f"{where} has no claim of {'release ' + release if release else 'a release'} for {volume}; install the phase first, "
-                "which makes its volumes, or name a claim of your own with --claim and an image with --image"
-            )
-        if len(named) > 1:
-            raise UserError(
-                f"{where} has volumes of several releases ({', '.join(sorted(named))}); choose one with --release"
-            )
-        return next(iter(named.values()))
-
-    def release_spec(self, release: str | None, claim: str) -> Json:
-        """Return image, pull secrets, node selection and security context of a pod of the release that has the claim."""
-        selector = f"{OURS},{INSTANCE}={release}" if release else OURS
-        jobs = self.call("get", "jobs,pods", "-l", selector, "-o", "json")["items"]
-        specs = [each["spec"].get("template", {}).get("spec") or each["spec"] for each in jobs]
-        specs = [each for each in specs if each["containers"][0].get("command", [""])[0] == "trainlab"] or specs
-        if not specs:
-            raise UserError(
-                f"claim {claim}: no job or pod of its release is there to take the image from; name one that has Python with --image"
-            )
-        kept = ("imagePullSecrets", "nodeSelector", "tolerations", "securityContext")
-        spec = {key: specs[0][key] for key in kept if specs[0].get(key)}
-        return {**spec, "image": specs[0]["containers"][0]["image"]}
-
-    @contextmanager
-    def running(self, volume: str) -> Iterator["Pod"]:
-        """Start a pod that mounts the volume, and remove it whatever happens."""
-        target = self._spec(self, volume)
-        made = self.call("create", "-o", "json", "-f", "-", given=manifest(target, self._minutes))
-        name = made["metadata"]["name"]
-        try:
-            self._wait(name)
-            yield Pod(self, name, target.claim)
-        finally:
-            with suppress(UserError):
-                self.call("delete", "pod", name, "--ignore-not-found", "--wait=false", "--grace-period=0", "-o", "name")
-
-    def _wait(self, name: str) -> None:
-        """Wait until the pod runs; raises UserError with what keeps it."""
-        began = time.monotonic()
-        said = ""
-        while True:
-            status = self.call("get", "pod", name, "-o", "json").get("status", {})
-            if status.get("phase") == "Running":
-                return
-            waiting = [each.get("state", {}).get("waiting") or {} for each in status.get("containerStatuses") or []]
-            reasons = [
-                f"{each.get('reason')}: {each.get('message', '')}".rstrip(": ")
-                for each in waiting
-                if each.get("reason")
-            ]
-            reasons += [
-                f"{each.get('reason')}: {each.get('message')}"
-                for each in status.get("conditions") or []
-                if each.get("reason") == "Unschedulable"
-            ]
-            why = "; ".join(reasons) or f"its phase is {status.get('phase', 'unknown')}"
-            seconds = time.monotonic() - began
-            fatal = any(
-                word in why for word in ("ErrImageNeverPull", "InvalidImageName", "CreateContainer", "ImagePullBackOff")
-            )
-            if (
-                status.get("phase") in ("Failed", "Succeeded")
-                or fatal
-                or seconds > START
-                or ("Unschedulable" in why and seconds > NO_NODE)
-            ):
-                raise UserError(
-                    f"pod {name} does not start ({why}); correct --image, --claim or --pod-spec, or make room on a node"
-                )
-            if why != said and seconds > 5:
-                said = why
-                note(f"pod {name}: {why}")
-            time.sleep(1)
-
-
-class Pod:
-    """A pod that runs and has the volume at /volume."""
-
-    def __init__(self, pods: Pods, name: str, claim: str) -> None:
-        self._pods, self._name, self.claim = pods, name, claim
-
-    def ask(
-        self,
-        request: Mapping[str, Any],
-        send: Callable[[IO[bytes]], None] | None = None,
-        take: Callable[[IO[bytes]], None] | None = None,
-    ) -> Json:
-        """Send a request, and what `send` writes; `take` reads what comes before the answer. Raises Answered, Dropped or UserError."""
-        command = self._pods.command("exec", "-i", self._name, "--", "python3", "-c", SCRIPT)
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert process.stdin and process.stdout and process.stderr
-        watch = _Watch(process)
-        said: list[str] = []
-        errors = process.stderr
-        listener = threading.Thread(target=lambda: said.append(errors.read().decode(errors="replace")), daemon=True)
-        listener.start()
-        try:
-            try:
-                process.stdin.write(json.dumps(request).encode() + b"\n")
-                if send:
-                    send(_Counted(process.stdin, watch))  # type: ignore[arg-type]
-                process.stdin.flush()
-            except BrokenPipeError:
-                pass  # it has answered, or is gone: its output says which
-            stream = _Counted(process.stdout, watch)
-            if take:
-                take(stream)  # type: ignore[arg-type]
-            answer: Json = _line(stream, "answer")["answer"]  # type: ignore[arg-type]
-            return answer
-        except Dropped as error:
-            process.kill()
-            listener.join(5)
-            raise Dropped(self._gone() or _last("".join(said)) or str(error)) from None
-        except Answered as error:
-            if error.answer["error"] == "short":
-                raise Dropped("the connection ended") from None
-            raise
-        finally:
-            watch.end()
-            process.kill()
-            with suppress(OSError):
-                process.stdin.close()
-            process.wait()
-
-    def _gone(self) -> str:
-        """Raise UserError if the pod has ended: another attempt cannot help."""
-        try:
-            status = self._pods.call("get", "pod", self._name, "-o", "json").get("status", {})
-        except UserError as error:
-            if "not found" in str(error).lower():
-                raise UserError(
-                    f"pod {self._name} was removed; the next attempt goes on where this one ended"
-                ) from None
-            return ""
-        if status.get("phase") in ("Failed", "Succeeded"):
-            why = status.get("reason") or "its container ended"
-            raise UserError(
-                f"pod {self._name} ended ({why}); the next attempt goes on where this one ended (--minutes is how long a pod may live)"
-            )
-        return ""
-
-
-class _Watch:
-    """Kills a process through which no byte has gone for a minute."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self.last, self._process, self._ended = time.monotonic(), process, threading.Event()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while not self._ended.wait(1):
-            if time.monotonic() - self.last > STALL:
-                self._process.kill()
-                return
-
-    def end(self) -> None:
-        """Stop watching."""
-        self._ended.set()
-
-
-class _Counted:
-    """A stream that tells the watch of each byte."""
-
-    def __init__(self, stream: IO[bytes], watch: _Watch) -> None:
-        self._stream, self._watch = stream, watch
-
-    def write(self, data: bytes) -> int:
-        count = self._stream.write(data)
-        self._watch.last = time.monotonic()
-        return count
-
-    def read(self, size: int) -> bytes:
-        data = self._stream.read(size)
-        self._watch.last = time.monotonic()
-        return data
-
-    def readline(self) -> bytes:
-        data = self._stream.readline()
-        self._watch.last = time.monotonic()
-        return data
-
-
-def _last(text: str) -> str:
-    """Return what kubectl said, without its noise."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1].removeprefix("error: ").removeprefix("Error from server ") if lines else ""
-
-
-SCRIPT = Path(volume_pod.__file__).read_text(encoding="utf-8")
-
-
-def manifest(target: Target, minutes: int) -> Json:
-    """Return the pod: passes the `restricted` level, has no token, ends by itself."""
-    mount: Json = {"name": "volume", "mountPath": "/volume"}
-    if target.sub_path:
-        mount["subPath"] = target.sub_path
-    container: Json = {
-        "name": "volume",
-        "image": target.image,
-        "command": ["sleep", str(60 * minutes)],
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [mount],
-    }
-    spec: Json = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 1,
-        "activeDeadlineSeconds": 60 * minutes,
-        "containers": [container],
-        "volumes": [{"name": "volume", "persistentVolumeClaim": {"claimName": target.claim}}],
-        **target.spec,
-        "securityContext": {
-            **target.spec.get("securityContext", {}),
-            "runAsNonRoot": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-    }
-    labels = {"app.kubernetes.io/name": "transfer", COMPONENT: "transfer", "app.kubernetes.io/part-of": "trainlab"}
-    labels[f"{DOMAIN}/owner"] = "transfer"
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"generateName": "trainlab-transfer-", "labels": labels},
-        "spec": spec,
-    }

@@ -148,12 +148,12 @@ def finish(root: str, target: str, ident: str, files: list[Json]) -> Json:
     for path in part.rglob("*"):  # other pods may read as another user
         path.chmod(0o755 if path.is_dir() else 0o644)
     part.chmod(0o755)
-    one = not files[0]["name"]
+    single_file = not files[0]["name"]
     old = place.with_name(f".{place.name}.old")
     shutil.rmtree(old, ignore_errors=True)
-    if place.exists() and not (one and place.is_file()):
+    if place.exists() and not (single_file and place.is_file()):
         place.rename(old)
-    (part / "file" if one else part).replace(place)
+    (part / "file" if single_file else part).replace(place)
     for each in (part, old):
         shutil.rmtree(each, ignore_errors=True)
         if each.is_file():

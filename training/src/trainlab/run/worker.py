@@ -18,8 +18,9 @@ import torch
 from torch.distributed import DistError
 
 from trainlab import files, recipes
-from trainlab.engine import acceleration, checkpoints, dist, gpus, memory
+from trainlab.engine import acceleration, checkpoints, dist, gpu_use, gpus, memory, trackers
 from trainlab.errors import LOST_PEER, STOPPED, UserError
+from trainlab.models import compute
 from trainlab.progress import Progress
 from trainlab.recipes.base import Run
 from trainlab.run import attempts, identity, manifest, results
@@ -131,7 +132,8 @@ def work(run: Run) -> None:
     """Score the base model, train, score the tuned model, decide, report."""
     began, phase, run_dir = time.monotonic(), run.phase, run.run_dir
     recipe = recipes.get_recipe(phase)
-    origin = recipe.origin(phase, run.model_dir, run.data_dir)
+    compute.set_tf32(phase)
+    origin = recipe.origin(phase, run.model_dir, run.data_dir, run.models)
     if dist.gather(results.finished(run_dir))[0]:
         identity.refuse_other_inputs(run_dir, origin)
         if dist.is_main():
@@ -157,7 +159,10 @@ def work(run: Run) -> None:
             files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
             files.write_json(run_dir / "manifest.json", record)
         run.hardware = record["hardware"]
-        before, after = recipe.train(run)
+        reported = run.report_to if tracker else ()
+        with gpu_use.sampled(progress) as use, trackers.reporting(reported, phase, run_dir, progress):
+            before, after = recipe.train(run)
+        gpu_use.add_to_history(run_dir, use)
         record["memory"] = run.memory.report(phase)
         record["fp8"] = acceleration.chosen_fp8(run_dir)
         if tracker:

@@ -151,12 +151,12 @@ class Server:
         if body.stream:
             usage = bool(body.stream_options and body.stream_options.include_usage)
             return _Stream(job, reply, chat, usage, ended)
-        text = await _whole(job, request)
+        text = await _full_text(job, request)
         if text is None or job.outcome is None:
             ended(499)
             return Response(status_code=499)
         ended(200)
-        return JSONResponse(reply.whole(text, job.outcome.finish, job.outcome.tokens))
+        return JSONResponse(reply.body(text, job.outcome.finish, job.outcome.tokens))
 
 
 def _check_room(engine: Engine, tokens: int, options: Options, field: str, about: str = "") -> None:
@@ -169,7 +169,7 @@ def _check_room(engine: Engine, tokens: int, options: Options, field: str, about
         raise ApiError(400, message, param=field, code="context_length_exceeded")
 
 
-async def _whole(job: Job, request: Request) -> str | None:
+async def _full_text(job: Job, request: Request) -> str | None:
     """Return the answer, or None as soon as the client has left, in the line too."""
     answer, gone = asyncio.create_task(job.text()), asyncio.create_task(_disconnected(request))
     try:

@@ -165,7 +165,7 @@ class Reply:
         prefix = "chatcmpl-" if chat else "cmpl-"
         self._head = {"id": prefix + uuid.uuid4().hex, "created": int(time.time()), "model": model}
 
-    def whole(self, text: str, finish: str, tokens: int) -> dict[str, Any]:
+    def body(self, text: str, finish: str, tokens: int) -> dict[str, Any]:
         """Return the body of an answer that is not streamed."""
         part = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
         choice = {"index": 0, **part, "finish_reason": finish, "logprobs": None}
@@ -201,9 +201,9 @@ class Reply:
         return {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens, "total_tokens": total}
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(value: Any, other: Any) -> bool:
     """Tell whether two JSON values are equal; Python takes false for 0."""
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
 
 
 def comment(text: str) -> str:

@@ -63,7 +63,12 @@ def phase(phase_dict: dict[str, Any]) -> Any:
 
 
 def trained(
-    phase: Any, model_dir: Path, data: Path, run_dir: Path, owners: tuple[str, ...] = OWNERS
+    phase: Any,
+    model_dir: Path,
+    data: Path,
+    run_dir: Path,
+    owners: tuple[str, ...] = OWNERS,
+    progress: Progress | None = None,
 ) -> tuple[OwnedLora, Any]:
     """Train the adapters of `owners`, whose rows are those of the whole data set; return them and the encoded rows."""
     model, tokenizer = chat.load_base(model_dir, phase)
@@ -73,7 +78,7 @@ def trained(
     trainer = OwnedTrainer(model, int(tokenizer.pad_token_id), phase, lora, encoded)
     trainer.prepare(Progress(False))
     run_dir.mkdir(exist_ok=True)
-    trainer.fit(run_dir, owners, Progress(False))
+    trainer.fit(run_dir, owners, progress or Progress(False))
     return lora, (model, tokenizer, encoded, trainer)
 
 
@@ -88,6 +93,20 @@ def test_an_adapter_is_the_one_that_is_trained_alone(phase: Any, tiny_model: Pat
             assert weight.abs().max() > 1e-3, name
     first, second = (together.adapter(owner) for owner in OWNERS[:2])
     assert any((first[name] - second[name]).abs().max() > 1e-2 for name in first)
+
+
+def test_trackers_get_the_mean_loss_and_the_history_has_the_gpus_use(
+    phase: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    data, sent = write_owned(tmp_path / "data"), list[tuple[int, Any]]()
+    progress = Progress(False)
+    progress.log = lambda step, entry: sent.append((step, dict(entry)))
+    progress.gpu_use = lambda: {"gpu_utilization": 0.5}
+    trained(phase, tiny_model, data, tmp_path / "run", progress=progress)
+    history = json.loads((tmp_path / "run" / "training_history.json").read_text(encoding="utf-8"))
+    assert [entry.pop("owners").keys() for entry in history] == [set(OWNERS)] * len(history)
+    assert sent == [(entry["step"], entry) for entry in history]
+    assert history[0].keys() == {"step", "learning_rate", "loss", "gpu_utilization"}
 
 
 def test_it_is_what_peft_trains(phase: Any, tiny_model: Path, tmp_path: Path) -> None:

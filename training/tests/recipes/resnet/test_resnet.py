@@ -16,6 +16,7 @@ import torch
 import uvicorn
 from checkout import SOURCES, TESTS
 from pictures import make_images, make_phase
+from safetensors.torch import load_file
 from trained import weights
 from trainlab import files
 from trainlab.config import Phase
@@ -84,6 +85,17 @@ def test_it_learns_and_leaves_its_files(whole: Path) -> None:
     assert not any("_orig_mod" in name or name.startswith("module.") for name in weights(whole))
     config = json.loads((whole / "best_model" / "config.json").read_text())
     assert (config["labels"], config["image_size"]) == (["top", "bottom", "left", "right"], 8)
+
+
+def test_trackers_get_every_entry_and_the_history_has_the_gpus_use(tmp_path: Path) -> None:
+    progress, sent = Progress(False), list[tuple[int, Any]]()
+    progress.log = lambda step, entry: sent.append((step, dict(entry)))
+    taken = iter([{}, *[{"gpu_utilization": 0.5}] * 100])
+    progress.gpu_use = lambda: dict(next(taken))
+    train(make_phase(), tmp_path, progress)
+    history = json.loads((tmp_path / "training_history.json").read_text())
+    assert sent == [(entry["step"], entry) for entry in history]
+    assert all(entry["gpu_utilization"] == 0.5 for entry in history if "accuracy" in entry)
 
 
 def test_resumed_equals_uninterrupted_even_after_a_broken_checkpoint(whole: Path, tmp_path: Path) -> None:
@@ -192,6 +204,17 @@ def test_more_images_a_step_than_there_are_is_refused(tmp_path: Path) -> None:
 def test_without_validation_the_last_network_is_kept(tmp_path: Path) -> None:
     summary = train(make_phase(train={"validation_fraction": 0, "checkpoints": 2, "epochs": 1}), tmp_path)
     assert summary["best_step"] == summary["steps"] == 10 and summary["validation_accuracy"] is None
+
+
+def test_the_last_network_is_kept_beside_the_best(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_training, "better", lambda new, old: old is None)  # the first validation stays the best
+    summary = train(make_phase(train={"save_final_model": True}), tmp_path)
+    assert (summary["best_step"], summary["steps"], summary["final_model"]) == (8, 24, True)
+    last, best = (load_file(tmp_path / name / "model.safetensors") for name in ("final_model", "best_model"))
+    assert network.load(tmp_path / "final_model")[1] == network.load(tmp_path / "best_model")[1]
+    kept = torch.load(whole / "checkpoints" / "checkpoint-8" / image_training.STATE, weights_only=True)["model"]
+    assert all(torch.equal(best[name], tensor) for name, tensor in kept.items())
+    assert not all(torch.equal(last[name], best[name]) for name in best)
 
 
 @pytest.fixture(scope="module")

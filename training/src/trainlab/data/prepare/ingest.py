@@ -100,7 +100,7 @@ def ingest(
     sources: Sequence[Source], options: Options, work: Path, workers: Workers, progress: Progress
 ) -> list[Shard]:
     """Write the missing shards; return all. Raises UserError for more bad rows than --skip-bad."""
-    shards = _found(work)
+    shards = _existing(work)
     if not (shards and shards[-1].done):
         items = _items(sources, options, shards[-1].next if shards else (0, 0))
         clean = partial(_cleaned, min_chars=options.min_chars, without=options.without)
@@ -143,7 +143,7 @@ def _compressed(texts: list[str]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _found(work: Path) -> list[Shard]:
+def _existing(work: Path) -> list[Shard]:
     shards: list[Shard] = []
     while (marker := file_name(work, "text", len(shards), "json")).exists():
         value: dict[str, Any] = files.read_json(marker)
