@@ -17,6 +17,7 @@ GATE = {
     "test_image": {"test_checkout_is_sent_built_and_its_digest_written"},
     "test_kueue": {"test_pool_places_and_checks"},
     "test_live": {"test_life_of_a_release", "test_applied_twice_is_the_same"},
+    "test_operators": {"test_installed_once_and_removed_without_a_trace"},
     "test_platform": {"test_from_bare_to_ready_and_back", "test_wrong_input_applies_nothing"},
     "test_release": {"test_trained_as_a_workload_and_torn_down"},
     "test_room": {"test_a_round_has_its_job_by_the_rooms_own_rights"},

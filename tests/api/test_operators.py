@@ -14,7 +14,7 @@ from api_server.client import Client, Json, condition
 from api_server.harness import Cluster
 from waiting import until
 
-NAMES = ["jobset", "training-operator", "trainer", "kserve", "kueue"]
+NAMES = ["jobset", "trainer", "kserve", "kueue"]
 IMAGE = "registry.example.com/kueue@sha256:" + "0" * 64
 RULES = "admissionregistration.k8s.io/v1"
 WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
@@ -73,7 +73,7 @@ def test_installed_once_and_removed_without_a_trace(cluster: Cluster, others: li
         one["metadata"]["namespace"]: [each["image"] for each in one["spec"]["template"]["spec"]["containers"]]
         for one in client.items("apps/v1", "Deployment")
     }
-    assert images.keys() == {"kubeflow", "kubeflow-system", "kserve", "kueue-system"}
+    assert images.keys() == {"kubeflow-system", "kserve", "kueue-system"}
     assert images["kueue-system"] == [IMAGE] and images["kserve"][0].startswith("docker.io/kserve/kserve-controller:v")
     secret = client.look("v1", "Secret", "kserve-webhook-server-cert", "kserve")
     config = client.look(RULES, WEBHOOKS[0], "inferenceservice.serving.kserve.io")
@@ -84,6 +84,18 @@ def test_installed_once_and_removed_without_a_trace(cluster: Cluster, others: li
     second = cluster.playbook("operators", **given)
     assert (second.code, second.changed) == (0, 0), second.text
 
+    removed = cluster.playbook("operators", operators_state="absent", **given)
+    assert removed.code == 0, removed.text
+    assert cluster.objects() == before
+
+
+def test_what_others_use_stays(cluster: Cluster) -> None:
+    """Their job keeps its operator; check mode removes nothing; an operator that is gone is removed by no change."""
+    client, before = cluster.client, cluster.objects()
+    given = {"operators_names": ["training-operator"]}
+    with nodes(client):
+        first = cluster.playbook("operators", **given)
+    assert first.code == 0, first.text
     theirs = unanswered(client)
     refused = cluster.playbook("operators", operators_state="absent", **given)
     assert "others use it: PyTorchJob default/theirs" in refused.error and "operators_remove_data=true" in refused.error
