@@ -349,6 +349,14 @@ def test_shared_models_and_image(cluster: Cluster, tmp_path: Path) -> None:
     assert (fewer.code, fewer.changed) == (0, 1), fewer.text
     quota = cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-user1")
     assert quota and "requests.memory" not in quota["spec"]["hard"], "a limit that was taken out is gone"
+    one_less = wanted | {"attendees_quota": {}, "attendees_count": 1}
+    refused = cluster.playbook("attendees", **one_less)
+    assert "would end the access of user2" in refused.error and (tmp_path / "out" / "user2.kubeconfig").exists()
+    ended = cluster.playbook("attendees", **one_less, attendees_end=True)
+    assert ended.code == 0 and "user2 has no place any more" in ended.text, ended.text
+    assert not (tmp_path / "out" / "user2.kubeconfig").exists()
+    assert cluster.client.look("v1", "ServiceAccount", "attendee", "trainlab-user2") is None
+    assert cluster.client.look("v1", "Namespace", "trainlab-user2"), "what they made stays"
 
     free_claims(cluster.client)
     undone = cluster.playbook("attendees", **wanted | {"attendees_state": "absent", "attendees_timeout": 60})

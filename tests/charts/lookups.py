@@ -27,12 +27,14 @@ PLURALS = {
         "Service": "services",
     },
     "batch/v1": {"Job": "jobs"},
+    "kubeflow.org/v1": {"PyTorchJob": "pytorchjobs"},
     "monitoring.coreos.com/v1": {"PodMonitor": "podmonitors"},
     "networking.k8s.io/v1": {"Ingress": "ingresses"},
     "rbac.authorization.k8s.io/v1": {"Role": "roles"},
     "route.openshift.io/v1": {"Route": "routes"},
     "serving.kserve.io/v1beta1": {"InferenceService": "inferenceservices"},
     "storage.k8s.io/v1": {"StorageClass": "storageclasses"},
+    "trainer.kubeflow.org/v1alpha1": {"TrainJob": "trainjobs"},
 }
 CLUSTERED = ("Node", "StorageClass")
 """Kinds without a namespace."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,21 @@ from typing import Any
 import pytest
 
 from charts.lookups import Lookups
-from charts.rendering import CHART, PREPARED, SITE, VALUES, Document, documents, one, pods, rendered, run_of, template
-from charts.test_cluster import quota, thing
+from charts.rendering import (
+    CHART,
+    PREPARED,
+    REAL_CLUSTER,
+    SITE,
+    VALUES,
+    Document,
+    documents,
+    one,
+    pods,
+    rendered,
+    run_of,
+    template,
+)
+from charts.test_cluster import JOBSET, TRAINJOB, quota, thing
 from charts.test_notes import helm
 from charts.test_policy import assert_restricted
 
@@ -160,6 +174,28 @@ def test_an_upgrade_to_the_training_waits_for_the_end_of_the_job(cluster: Lookup
     assert cluster.template(FILES, PREPARE, "site.serviceAccount=own", upgrade=True).returncode == 0, "it may go on"
     del cluster.objects[1]
     assert cluster.template(FILES, "site.serviceAccount=own", upgrade=True).returncode == 0, "its pods do it themselves"
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "end"), [("pytorchjob", "PyTorchJob", "Succeeded"), ("trainjob", "TrainJob", "Complete")]
+)
+def test_a_training_is_not_removed_to_prepare(cluster: Lookups, api: str, kind: str, end: str) -> None:
+    cluster.objects = [
+        thing("ConfigMap", "demo", data={"run": "demo-1", "job": "demo-1-abc", "api": api, "trained.json": "{}"}),
+        thing(kind, "demo-1-abc"),
+    ]
+
+    def upgraded() -> subprocess.CompletedProcess[str]:
+        served = (*REAL_CLUSTER, TRAINJOB, JOBSET)
+        return cluster.template(FILES, PREPARE, "site.serviceAccount=own", served=served, upgrade=True)
+
+    for status in ({}, condition("Running"), {"conditions": [{"type": end, "status": "False"}]}):
+        cluster.objects[1]["status"] = status
+        said = upgraded().stderr
+        assert f"site.step: prepare, but {kind} demo-1-abc of this release has not ended, and would be removed" in said
+    for kind_of_end in (end, "Failed"):
+        cluster.objects[1]["status"] = condition(kind_of_end)
+        assert upgraded().returncode == 0
 
 
 def test_quotas_are_asked_for_what_the_job_takes(cluster: Lookups) -> None:

@@ -219,6 +219,7 @@ BROKEN = [
         "site.tensorboard.host",
         "site: {platform: openshift, auth: true, expose: {enabled: true}, tensorboard: {enabled: true, host: a}}",
     ),
+    ("survival", "site.step", "site: {step: prepare}"),
     ("survival", "site.monitoring.labels", "site: {monitoring: {labels: {a: b}}}"),
     ("survival", "site.gpuResource", "site: {gpuResource: gpu}"),
     ("survival", "site.gpuResource", "site: {gpuResource: " + "\u00e9" * 3000 + "}"),

@@ -151,6 +151,7 @@ COMMANDS = {
 VARIABLES = {
     "room_state": "tests/e2e/test_demo_room.py::test_it_is_removed_with_its_jobs",
     "attendees_state": "tests/api/test_attendees.py::test_two_attendees_from_nothing_to_nothing",
+    "attendees_end": "tests/api/test_attendees.py::test_shared_models_and_image",
     "image_prepull": "tests/api/test_prepull.py::test_images_are_on_the_nodes_before_anything_else",
     "image_site_file": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",
     "image_tracking": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",

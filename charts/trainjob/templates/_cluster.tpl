@@ -61,6 +61,7 @@ no other kind from 3.3 on. An API stays when its operator is gone; who may insta
 {{- end -}}
 {{- end -}}
 {{- include "trainjob.checkPrepared" $resolved -}}
+{{- include "trainjob.checkNoTraining" . -}}
 {{- include "trainjob.checkExposure" $resolved -}}
 {{- range $resolved.volumes -}}
 {{- include "trainjob.checkClaim" (dict "resolved" $resolved "name" .) -}}

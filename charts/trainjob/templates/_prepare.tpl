@@ -62,7 +62,7 @@ template:
 {{- if hasPrefix (printf "%s-prepare-" .release) $job -}}{{- $job -}}{{- end -}}
 {{- end -}}
 
-{{- /* An upgrade to the training would remove a Job that is still at work, and the reason of one that has failed. */}}
+{{- /* An upgrade to the training would remove a Job that is still at work, and the reason of one that has failed; one to the Job, a training. */}}
 {{- define "trainjob.checkPrepared" -}}
 {{- $name := include "trainjob.preparedBefore" . -}}
 {{- if and $name (eq .site.step "train") -}}
@@ -80,6 +80,24 @@ template:
 {{- print (printf "site.step: train, but Job %s of this release has not ended, and would be removed; wait for it with `%s wait --for=condition=Complete --timeout=24h job/%s`, follow it with `%s logs -f job/%s`, then repeat the upgrade" $name $kubectl $name $kubectl $name) "\n" -}}
 {{- else if and $job (eq $state "Failed") -}}
 {{- print (printf "site.step: train, but Job %s of this release failed (%s); `%s logs job/%s` says why; remove it with `%s delete job %s`, then repeat the upgrade with --set site.step=prepare, which goes on where it was" $name $why $kubectl $name $kubectl $name) "\n" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "trainjob.checkNoTraining" -}}
+{{- $resolved := .resolved -}}
+{{- $name := dig "data" "job" "" (lookup "v1" "ConfigMap" $resolved.namespace $resolved.release) -}}
+{{- $version := eq $resolved.apiBefore "trainjob" | ternary "trainer.kubeflow.org/v1alpha1" "kubeflow.org/v1" -}}
+{{- $kind := eq $resolved.apiBefore "trainjob" | ternary "TrainJob" "PyTorchJob" -}}
+{{- $trained := and $name (not (include "trainjob.preparedBefore" $resolved)) -}}
+{{- if and $trained (eq $resolved.site.step "prepare") (.root.Capabilities.APIVersions.Has (printf "%s/%s" $version $kind)) -}}
+{{- $job := lookup $version $kind $resolved.namespace $name -}}
+{{- $ended := false -}}
+{{- range dig "status" "conditions" list $job -}}
+{{- if and (eq .status "True") (has .type (list "Succeeded" "Complete" "Failed")) -}}{{- $ended = true -}}{{- end -}}
+{{- end -}}
+{{- if and $job (not $ended) -}}
+{{- print (printf "site.step: prepare, but %s %s of this release has not ended, and would be removed; wait for its end, or uninstall the release, whose volumes stay" $kind $name) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

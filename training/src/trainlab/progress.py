@@ -55,12 +55,9 @@ class Progress:
         self.ended = False
         self.peak_tokens: float | None = None  # tokens per second at which the GPUs would compute at their peak
         self.at_step: Callable[[int], None] = lambda _: None
-        self.gpu_use: Callable[[], dict[str, float]] = (
-            dict  # of this rank's GPU since the last call (engine/gpu_use.py)
-        )
-        self.log: Callable[[int, Mapping[str, Any]], None] = lambda step, entry: (
-            None
-        )  # to the trackers (engine/trackers.py)
+        # of this rank's GPU since the last call (engine/gpu_use.py); and the numbers of a step, for the trackers (engine/trackers.py)
+        self.gpu_use: Callable[[], dict[str, float]] = dict
+        self.log: Callable[[int, Mapping[str, Any]], None] = lambda _step, _entry: None
         self._left = threading.Event()
 
     def __enter__(self) -> Self:

@@ -23,10 +23,10 @@ class Run:
     model_dir: Path
     data_dir: Path
     models: Path | None = None
-    report_to: tuple[str, ...] = ()
     progress: Progress = field(default_factory=lambda: Progress(False))
     hardware: Mapping[str, Any] = field(default_factory=dict)
     memory: Profile = field(default_factory=Profile)
+    report_to: tuple[str, ...] = ()
 
 
 class Recipe(Protocol):
