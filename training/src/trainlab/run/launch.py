@@ -92,7 +92,8 @@ def launch(values: Values, args: argparse.Namespace) -> int:
     recipe = recipes.get_recipe(phase)
     model_dir, data_dir = recipe.folders(phase, args.models, args.data)
     report_to = trackers.chosen(args.report_to, values.site.report_to)
-    run = Run(phase, run_dir, run_dir / parents.FOLDER if phase.parent else model_dir, data_dir, args.models, report_to)
+    parent = run_dir / parents.FOLDER if phase.parent else model_dir
+    run = Run(phase, run_dir, parent, data_dir, args.models, report_to=report_to)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from trainlab.run.worker import rank_main
 
