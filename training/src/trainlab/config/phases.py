@@ -370,6 +370,8 @@ class AdaptersPhase(ChatPhase):
 
 BatchPhase = SftPhase | CptPhase | PretrainPhase | DpoPhase
 """Kinds whose trainer is Hugging Face's."""
+
+
 AnyPhase = Annotated[
     SftPhase | AdaptersPhase | CptPhase | PretrainPhase | DpoPhase | ResnetPhase,
     Field(discriminator="recipe", description="What is trained, e.g. values/survival.yaml."),
