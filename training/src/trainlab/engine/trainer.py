@@ -70,12 +70,13 @@ class CheckpointedTrainer(compiled.CompiledTrainer):
         super().create_accelerator_and_postprocess()
 
     def _get_dataloader(self, *args: Any, **kwargs: Any) -> Any:
-        """As the Trainer's; its processes draw their seeds from a generator of their own: the model's dropout is that of an uninterrupted run
-        after a resume, which starts them once more.
+        """As the Trainer's. Its processes draw their seeds from a generator of their own: the model's dropout is that of an uninterrupted run
+        after a resume, which starts them once more. They begin without this process's memory: of a fork, weights that train stay behind.
         """
         loader: Any = super()._get_dataloader(*args, **kwargs)  # accelerate's
         if self.args.dataloader_num_workers:
             loader.base_dataloader.generator = torch.Generator().manual_seed(self.args.seed)
+            loader.base_dataloader.multiprocessing_context = "forkserver"
         return loader
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:

@@ -114,8 +114,8 @@ REDUCED_BYTES = 4
 """Of a gradient that FSDP2 accumulates and reduces: float32, whatever computes, which the engine asks for (`keep_digits`)."""
 
 
-LOADER_BYTES = 3e7
-"""Of a process that makes batches, beside the pages that it shares with its rank: 13 MB measured, of a tiny data set (2026-11-29)."""
+LOADER_BYTES = 4e8
+"""Of a process that makes batches: 374 MiB measured in phase gemma, most of it libraries (2026-11-29); of a fork it was 1,590."""
 PREFETCHED = 2  # batches of each such process (torch's prefetch_factor)
 ROW_BYTES = 3 * 8  # of a token: id, label and mask as int64
 HOST_BYTES = 5e9
