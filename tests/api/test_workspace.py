@@ -39,7 +39,7 @@ SERVERS: dict[str, Any] = {
     "endpoints": [{"addresses": ["192.0.2.12"]}, {"addresses": ["192.0.2.11"]}],
 }
 """As API servers write it; those of the tests do not."""
-POLICIES = {"build", "deny", "fetch", "inside", "progress", "promote", "room", "serve"}
+POLICIES = {"build", "deny", "fetch", "inside", "progress", "promote", "room", "serve", "tensorboard"}
 
 
 def names(cluster: Cluster, api: str, kind: str) -> set[str]:

