@@ -97,7 +97,9 @@ golden: gen venv-dev binaries ##+ regenerate the charts' golden renderings
 	GOLDEN=1 $(BIN)/pytest -q tests/charts/test_golden.py
 
 lock: venv-dev ##+ regenerate the lock files
-	cd images/trainer && for list in requirements tracking; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
+	cd images/trainer && for list in requirements tracking; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done && \
+	  awk 'NR == FNR { seen[$$1]; next } /^[^ ]/ { more = !($$1 in seen) } more' requirements.lock tracking.lock > tracking.part && \
+	  mv tracking.part tracking.lock
 	for list in models alone; do \
 	  folder=$$(mktemp -d) && $(BIN)/pip download --quiet --no-deps --dest "$$folder" -r images/trainer/$$list.in && \
 	  for package in $$(grep -oE '^[a-z][^ #]+' images/trainer/$$list.in); do \
