@@ -9,7 +9,7 @@ import pytest
 from stages import DPO, PRETRAIN, phase_of
 from tiny import make_phase, write_data, write_taught, write_text
 from trainlab import files
-from trainlab.data import chat_rows, corpus, table_rows
+from trainlab.data import chat_rows, corpus, row_files, table_rows
 from trainlab.engine.trainer import TrainingJob
 from trainlab.errors import UserError
 from trainlab.models import chat
@@ -123,7 +123,7 @@ def test_a_table_of_ones_own(tmp_path: Path, tiny_model: Path, phase_dict: dict[
     with pytest.raises(UserError, match=r"^phase.data.validation is pvc:val: no folder .*run `trainlab fetch`"):
         sft.preflight(phase, tiny_model, rows, tmp_path)
     own = table_rows.of_validation(phase)
-    with table_rows.naming_validation():
+    with row_files.naming_validation():
         folder = table_rows.fetch(own, tmp_path, tiny_model)
     assert folder != rows and files.read_json(folder / "source.json")["rows"]["heldout"] == 0
     run = Run(phase, tmp_path / "run", tiny_model, rows, tmp_path)
@@ -131,7 +131,7 @@ def test_a_table_of_ones_own(tmp_path: Path, tiny_model: Path, phase_dict: dict[
     broken = make_phase(phase_dict, data={**given, "validation": "pvc:none"}, model={"max_length": 256})
     with (
         pytest.raises(UserError, match=r"^phase.data.validation is pvc:none: nothing at"),
-        table_rows.naming_validation(),
+        row_files.naming_validation(),
     ):
         table_rows.fetch(table_rows.of_validation(broken), tmp_path, tiny_model)
 

@@ -15,7 +15,7 @@ from trainlab.config import TextPhase
 from trainlab.config.types import TOPICS
 from trainlab.data import hub_download as download
 from trainlab.data import object_store, text_files
-from trainlab.data.row_files import VALIDATION_KEY
+from trainlab.data.row_files import VALIDATION_KEY, naming_validation
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
 from trainlab.models.fetch import RECORD, datasets_dir, named_data, once
@@ -157,10 +157,8 @@ def validation_place(phase: TextPhase, models: Path | None) -> Path | None:
 def fetch(phase: TextPhase, models: Path) -> Path | None:
     """Make sure that the texts of a hub or a bucket are in the folder of data sets; return where, None if nothing needs fetching."""
     if phase.data.validation:
-        try:
+        with naming_validation():
             fetch_source(phase, phase.data.validation, datasets_dir(models), VALIDATION)
-        except UserError as error:
-            raise UserError(str(error).replace(download.KEY, VALIDATION_KEY)) from None
     return fetch_source(phase, phase.data.source, datasets_dir(models))
 
 

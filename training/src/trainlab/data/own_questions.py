@@ -1,7 +1,7 @@
 """`trainlab questions`: turns tables of questions and answers into a data set, split by question; no torch.
 
-A row is a question and its answer, or, for preference tuning, a question with a chosen and a rejected answer. Rows whose questions differ only in case and punctuation stay on one side: otherwise
-the held-out score would cover questions that were trained on.
+A row is a question and its answer, or, for preference tuning, a question with a chosen and a rejected answer. Rows whose questions differ
+only in case and punctuation stay on one side: otherwise the held-out score would cover questions that were trained on.
 """
 
 import argparse

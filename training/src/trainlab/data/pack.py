@@ -61,6 +61,9 @@ def load_tokenizer(folder: Path) -> Tokens:
     return tokenizer_of(tokenizer, f"--tokenizer {folder}", _longest(folder))
 
 
+OF_MODEL = "phase.model.source: its tokenizer"
+
+
 def tokenizer_of(tokenizer: Any, name: str, longest: int | None = None) -> Tokens:
     """Return how a tokenizer reads running text; raises UserError, which begins with `name`, for one that cannot be used."""
     from tokenizers import Tokenizer
@@ -158,19 +161,18 @@ def pack_corpus(
 
     Raises UserError if a required part fills no block, or documents cannot be told apart: a tokenizer without EOS.
     """
+    read = tokenizer_of(tokenizer, OF_MODEL)
     train, heldout = (
-        pack_part(tokenizer, part, documents, length)
+        pack_part(read, part, documents, length)
         for part, documents in (("training", corpus.train), ("held-out", corpus.heldout))
     )
-    validation = pack_part(tokenizer, "validation", corpus.validation, length)
+    validation = pack_part(read, "validation", corpus.validation, length)
     return Blocks(thin(train, train_rows), validation, thin(heldout, heldout_rows))
 
 
-def pack_part(tokenizer: Any, part: str, documents: Sequence[Document], length: int) -> Packed:
+def pack_part(read: Tokens, part: str, documents: Sequence[Document], length: int) -> Packed:
     """Return one part of a corpus as blocks; raises UserError as pack_corpus does."""
-    ids = tokenizer_of(tokenizer, "phase.model.source: its tokenizer").documents(
-        [document.text for document in documents]
-    )
+    ids = read.documents([document.text for document in documents])
     blocks = pack([document.id for document in documents], ids, length)
     if documents and not blocks.blocks:
         raise UserError(

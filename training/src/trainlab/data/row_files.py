@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from trainlab.config.inputs import AnswerData, Data, PairData
+from trainlab.data import hub_download as download
 from trainlab.data.answer_forms import Steps
 from trainlab.data.scripts import latin_only, normal, not_judged
 from trainlab.data.table_files import records
@@ -222,6 +224,15 @@ def check_contamination(data: Data, path: Path) -> None:
                 f"{at}: {text!r:.80} is also trained on, at {trained[normal(text)]}; a question that is trained on "
                 f"cannot show what was learned: {remedy}"
             )
+
+
+@contextmanager
+def naming_validation() -> Iterator[None]:
+    """Make the UserErrors of a block, which name the key of the training rows, name that of the validation rows."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(str(error).replace(download.KEY, VALIDATION_KEY)) from None
 
 
 def validation_folder(data: AnswerData | PairData, models: Path | None, fetched: Path | None = None) -> Path:

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -70,15 +70,6 @@ def of_validation(phase: SftPhase) -> SftPhase | None:
     validating = table.model_copy(update={"heldout_fraction": 0.0, "split": split})
     source = data.model_copy(update={"source": data.validation, "table": validating})
     return phase.model_copy(update={"data": source})
-
-
-@contextmanager
-def naming_validation() -> Iterator[None]:
-    """Make the UserErrors of a block, which name the key of the training rows, name that of the validation rows."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(str(error).replace(download.KEY, row_files.VALIDATION_KEY)) from None
 
 
 def fetch(phase: SftPhase, models: Path, model_dir: Path) -> Path | None:

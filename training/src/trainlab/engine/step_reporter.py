@@ -11,7 +11,8 @@ from trainlab.progress import Eta, Numbers, Progress
 class StepReporter(TrainerCallback):
     """Turns steps into lines and numbers: `step 12/120 loss 3.1 900 tokens/s (31% MFU) eta 85 s`, MFU on GPUs alone.
 
-    The numbers are also in each step's entry of the history, and so in TensorBoard and the trackers, with the use of the GPU and its seconds without validation and saving. Tokens are those of all ranks, since the first step of this process: TRL's count, else `step_tokens` a step.
+    The numbers are also in each step's entry of the history, and so in TensorBoard and the trackers, with the use of the GPU and its seconds
+    without validation and saving. Tokens are those of all ranks, since the first step of this process: TRL's count, else `step_tokens` a step.
     """
 
     def __init__(self, progress: Progress, step_tokens: int = 0) -> None:

