@@ -31,6 +31,8 @@ PLAY = """
 MORE = "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: more, annotations: {{{}}}}}\n"
 HOOK = "helm.sh/hook: test"
 CASE = """
+- ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: look}
+  vars: {__phase_chart: "{{ item.chart | default(chart) }}"}
 - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: release}
   vars:
     __train_release_values: "{{ item['values'] }}"

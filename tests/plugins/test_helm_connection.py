@@ -40,6 +40,7 @@ PLAY = """
   gather_facts: false
   tasks:
     - ansible.builtin.include_role: {name: trainlab.rhoai.phase, tasks_from: resolve}
+    - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: look}
     - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: release}
       vars: {image_ref: "registry.example.com/trainer:1", __train_removed: {changed: false}}
     - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: absent}
