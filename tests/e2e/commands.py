@@ -130,3 +130,9 @@ def changed(output: str) -> int:
     match = re.findall(r"^\S+: ok=\d+ changed=(\d+) ", output, re.MULTILINE)
     assert match, output[-2000:]
     return sum(map(int, match))
+
+
+def changes(output: str) -> list[str]:
+    """The tasks that changed something, as the callback prints them; nothing only if the recap counts none."""
+    lines = re.findall(r"^ +changed +.*$", output, re.MULTILINE)
+    return lines or [f"changed={count}" for count in [changed(output)] if count]

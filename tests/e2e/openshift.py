@@ -1,7 +1,7 @@
 """OpenShift's APIs on the embedded cluster: what a bare OpenShift serves, its operators' stand-ins, and builds by buildah.
 
-The stand-ins are those of tests/api_server. What they cannot do is real here: OpenShift AI's training operator and KServe are the
-embedded cluster's own, pods run, and the image that a build makes is what they run. They run as UIDs that OpenShift gives (scc.py).
+The stand-ins are those of tests/api_server. What they cannot do is real here: OpenShift AI's training operator, Trainer with JobSet and KServe
+are the embedded cluster's own, pods run, and the image that a build makes is what they run. They run as UIDs that OpenShift gives (scc.py).
 Not there: a registry (push_image.py), a controller that enforces NetworkPolicies, and GPUs.
 """
 
@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import yaml
 from api_server import builds, crds
 from api_server.client import Client
 from embedded_cluster.base import programs
+from embedded_cluster.nodes import operators, render
 
 from e2e import machine
 from e2e.scc import Constraints
@@ -118,6 +120,16 @@ def environment() -> dict[str, str]:
     return machine.ENVIRONMENT | {
         "PYTHONPATH": os.pathsep.join(map(str, (machine.REPO / "cluster", machine.REPO / "tests")))
     }
+
+
+@contextmanager
+def trainer() -> Iterator[None]:
+    """Have what OpenShift AI brings from 3.3 on once its JobSet operator and its trainer are there, and have it gone when they go."""
+    names = ("jobset", "trainer")
+    machine.cluster("operators", *names)
+    yield
+    manifests = "\n---\n".join(render.render(operators.OPERATORS[name]) for name in reversed(names))
+    machine.kubectl("delete", "--ignore-not-found", "--wait", "-f", "-", stdin=manifests)
 
 
 class OpenShift:

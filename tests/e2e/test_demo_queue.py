@@ -4,7 +4,7 @@ import itertools
 import json
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -31,10 +31,15 @@ SMALL = (
     *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8", "--set-json", "phase.questions=[]"),
     *("--set", "phase.resources.nodes=1,phase.resources.processes_per_node=1,phase.resources.cpu=500m"),
 )
+PREPARES = (
+    *("-f", "values/staged-pretrain.yaml"),
+    *("-f", str(machine.ARTIFACTS / "site.yaml"), "--set", "site.step=prepare,site.queue=gpus"),
+    *("--set-string", "site.prepare.cpu=20"),
+    *("--set", "site.prepare.nodeSelector.type=kwok,site.nodeSelector.type=kwok"),
+)
 SERVER = ("--set", "phase.serve.runtime=vllm,phase.serve.gpus=1")
 NO_QUOTA = "insufficient unused quota for nvidia.com/gpu"
-FRAMEWORKS = "  frameworks:\n"
-"""Where Kueue's settings name its integrations."""
+NO_CPUS = "insufficient unused quota for cpu"
 
 
 @pytest.fixture
@@ -192,9 +197,29 @@ def failed(release: str) -> str:
 
 
 @pytest.mark.tier
+@pytest.mark.parametrize("kind", ["Job", "Pod"])
+def test_a_job_that_prepares_counts_in_the_queue(queued: None, kind: str) -> None:
+    """By its Job where Kueue has Jobs among its frameworks, else by its pod, as with those that OpenShift AI asks of Kueue."""
+    with frameworks(("pod",), without="batch/job") if kind == "Pod" else nullcontext():
+        for release in ("first", "second"):
+            helm_install(f"helm install {release} charts/trainjob -n queued {shlex.join(PREPARES)}")
+            waits_for(lambda release=release: bool(workload(kind, release)))  # type: ignore[misc]
+        waits_for(lambda: condition(kind, "first", "Admitted") == "True")
+        waits_for(lambda: NO_CPUS in json.dumps(workload(kind, "second")))
+        owners = [
+            each["metadata"]["ownerReferences"][0]["kind"] for each in objects("workloads.kueue.x-k8s.io", "queued")
+        ]
+        assert owners == [kind, kind], "a pod that counts beside its Job would count twice"
+        helm("-n", "queued", "uninstall", "first")
+        waits_for(lambda: condition(kind, "second", "Admitted") == "True")
+        helm("-n", "queued", "uninstall", "second")
+        waits_for(lambda: not objects("pods", "queued"))
+
+
+@pytest.mark.tier
 def test_a_server_counts_in_the_queue(queued: None) -> None:
     """With the frameworks that OpenShift AI asks of Kueue: a job waits while a server has the GPU, a server while a job has it."""
-    with servers_counted():
+    with frameworks(("pod", "deployment")):
         serve("apply")
         waits_for(lambda: condition("Pod", "asked", "Admitted") == "True")
         install("train")
@@ -221,19 +246,20 @@ def given(verb: str, things: list[dict[str, Any]], *where: str) -> None:
 
 
 @contextmanager
-def servers_counted() -> Iterator[None]:
-    """Kueue with its integrations of Pod and Deployment, and their webhooks for this namespace alone.
+def frameworks(more: tuple[str, ...], without: str = "none") -> Iterator[None]:
+    """Kueue with these integrations of pods and what makes them, and their webhooks for this namespace alone, and without another.
 
     The embedded cluster has them off: with upstream's webhooks no pod could be made anywhere while Kueue's is down.
     """
     manifests = yaml.load_all(render.render(operators.OPERATORS["kueue"]), yaml.CSafeLoader)
     (config,) = (manifest for manifest in manifests if manifest["metadata"]["name"] == "kueue-manager-config")
     (key,) = config["data"]
-    more = FRAMEWORKS + "".join(f"    - {name}\n" for name in ("pod", "deployment"))
-    assert FRAMEWORKS in config["data"][key]
-    extra = [webhooks("Mutating"), webhooks("Validating")]
+    settings = yaml.safe_load(config["data"][key])
+    named = settings["integrations"]["frameworks"]
+    settings["integrations"]["frameworks"] = [name for name in named if name != without] + list(more)
+    extra = [webhooks("Mutating", more), webhooks("Validating", more)]
     try:
-        restarted(config | {"data": {key: config["data"][key].replace(FRAMEWORKS, more)}})
+        restarted(config | {"data": {key: yaml.safe_dump(settings)}})
         given("apply", extra)
         yield
     finally:
@@ -248,8 +274,8 @@ def restarted(config: dict[str, Any]) -> None:
         kubectl("-n", "kueue-system", "rollout", *words, "deployment/kueue-controller-manager")
 
 
-def webhooks(sort: str) -> dict[str, Any]:
-    """Upstream's for pods and Deployments, called as the others of this cluster are."""
+def webhooks(sort: str, integrations: tuple[str, ...]) -> dict[str, Any]:
+    """Upstream's for these integrations, called as the others of this cluster are."""
     kind = f"{sort}WebhookConfiguration"
     upstream_ones = yaml.safe_load_all(upstream.from_module("kueue", "config/components/webhook/manifests.yaml"))
     (result,) = (one for one in upstream_ones if one["kind"] == kind)
@@ -257,7 +283,7 @@ def webhooks(sort: str) -> dict[str, Any]:
         one for one in objects(kind.lower()) if one["metadata"]["name"] == f"kueue-{sort.lower()}-webhook-configuration"
     )
     client = installed["webhooks"][0]["clientConfig"]
-    chosen = [one for one in result["webhooks"] if one["name"][1:] in ("pod.kb.io", "deployment.kb.io")]
+    chosen = [one for one in result["webhooks"] if one["name"][1:-6] in integrations]
     for one in chosen:
         path = one["clientConfig"]["service"]["path"]
         one["clientConfig"] = client | {"service": client["service"] | {"path": path}}

@@ -12,7 +12,7 @@ import yaml
 from embedded_cluster.base import patience
 
 from e2e import machine, phones
-from e2e.commands import NAMESPACE, PHASE, changed, helm, kubectl, objects, playbook, sh
+from e2e.commands import NAMESPACE, PHASE, changes, helm, kubectl, objects, playbook, sh
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 ROOM = f"{PHASE}-room"
@@ -33,7 +33,7 @@ def opened(told: str) -> phones.Presenter:
 def presenter(demo: str) -> phones.Presenter:
     """The demo's room, untouched."""
     told = playbook("room", "-e", f"phase={PHASE}")
-    assert changed(told) == 0, "make demo has opened it"
+    assert changes(told) == [], "make demo has opened it"
     return opened(told)
 
 

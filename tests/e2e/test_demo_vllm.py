@@ -11,7 +11,7 @@ import pytest
 from embedded_cluster.builds import build
 
 from e2e import machine, visitors
-from e2e.commands import changed, kubectl, objects, serving, sh
+from e2e.commands import changes, kubectl, objects, serving, sh
 from e2e.release import answer
 
 pytestmark = [
@@ -87,7 +87,7 @@ def test_vllm_answers_as_the_run_was_scored() -> None:
     """Base and tuned, to the word; `helm test`; a second run of the playbook changes nothing."""
     sh("sh", "-c", printed(), env=PATH)
     answers_as_scored("base", "tuned")
-    assert changed(sh("sh", "-c", printed(), env=PATH)) == 0
+    assert changes(sh("sh", "-c", printed(), env=PATH)) == []
 
 
 @pytest.fixture(scope="module")

@@ -6,16 +6,17 @@ OpenShift's APIs and operators are stand-ins (openshift.py); the build, the trai
 import json
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from api_server import builds, catalog
+from api_server import builds, catalog, training_api
 
 from e2e import machine, scc
 from e2e.commands import KEEP, NAMESPACE, REPO, Collection
-from e2e.openshift import OpenShift
+from e2e.openshift import OpenShift, trainer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.tier, pytest.mark.apart, pytest.mark.timeout(5400)]
 RELEASES = [name for name, one in catalog.RELEASES.items() if not one.get("prepared")]
@@ -93,18 +94,36 @@ def test_from_bare_to_served_and_back(openshift: OpenShift, release: str, tmp_pa
     (pod,) = client.items("v1", "Pod", "cert-manager")
     assert pod["status"]["phase"] == "Running", "for which the playbook waits"
 
+    trains = "jobset" in catalog.RELEASES[release]["needs"]
+    with trainer() if trains else nullcontext():
+        goes_and_comes(openshift, books, tmp_path, "TrainJob" if trains else "PyTorchJob")
+    books.run("platform_teardown")
+    assert client.objects() == bare
+    kept = [
+        client.look(one["apiVersion"], one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", ""))
+        for one in SOMEBODY
+    ]
+    assert [left_alone(one) for one in kept] == [left_alone(one) for one in theirs]
+
+
+def goes_and_comes(openshift: OpenShift, books: Playbooks, folder: Path, kind: str) -> None:
+    """site.yml, twice, and teardown.yml: the image is built there, a job of the kind trains on it, its model is served."""
+    client = openshift.client
     started = openshift.builder.started
-    said = books.run("site")
+    books.run("site")
     assert openshift.builder.started == started + 1
     (config,) = client.items(builds.BUILD, "BuildConfig", NAMESPACE)
     base = {"name": "BASE", "value": DEFAULTS["image_base"]}
     assert base in config["spec"]["strategy"]["dockerStrategy"]["buildArgs"]
-    image = yaml.safe_load((tmp_path / "site.yaml").read_text(encoding="utf-8"))["site"]["images"]["trainer"]
+    image = yaml.safe_load((folder / "site.yaml").read_text(encoding="utf-8"))["site"]["images"]["trainer"]
     assert re.fullmatch(rf"{builds.REGISTRY}/{NAMESPACE}/trainlab-trainer@sha256:[0-9a-f]{{64}}", image)
     pods = client.items("v1", "Pod", NAMESPACE, labelSelector=f"app.kubernetes.io/instance={books.phase}")
     assert pods and {one["spec"]["containers"][0]["image"] for one in pods} == {image}, "built here, and run"
+    ((api, good),) = ((api, good) for api, name, good, _more in training_api.JOBS if name == kind)
+    (job,) = client.items(api, kind, NAMESPACE)
+    assert [one["status"] for one in job["status"]["conditions"] if one["type"] == good] == ["True"]
     assert len({uids(one) for one in pods}) == 1, "of the namespace's block, not the image's"
-    (run,) = tmp_path.glob(f"{books.phase}-*")
+    (run,) = folder.glob(f"{books.phase}-*")
     gate = json.loads((run / "gate.json").read_text(encoding="utf-8"))
     assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]
     (server,) = client.items("serving.kserve.io/v1beta1", "InferenceService", NAMESPACE)
@@ -114,13 +133,6 @@ def test_from_bare_to_served_and_back(openshift: OpenShift, release: str, tmp_pa
     assert re.findall(r"changed=(\d+)", again) == ["0"], again[-4000:]
 
     books.run("teardown", teardown_volumes=True)
-    books.run("platform_teardown")
-    assert client.objects() == bare
-    kept = [
-        client.look(one["apiVersion"], one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", ""))
-        for one in SOMEBODY
-    ]
-    assert [left_alone(one) for one in kept] == [left_alone(one) for one in theirs]
 
 
 def uids(pod: dict[str, Any]) -> tuple[int, int]:
