@@ -66,9 +66,9 @@ def test_a_missing_tool_is_named_by_its_package(monkeypatch: pytest.MonkeyPatch,
 
 def test_memory_and_disk_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
     _disk(monkeypatch, 12.0)
-    _memory(monkeypatch, 6.5)
+    _memory(monkeypatch, 11.98)
     memory, disk = preflight._resources(2)
-    assert memory == "memory available: 6.5 GiB, needed 12 GiB: stop other programs or add memory"
+    assert memory == "memory available: 11.9 GiB, needed 12 GiB: stop other programs or add memory"
     assert disk.startswith(
         f"disk at {paths.HOME.parent}: 12.0 GiB free, needed 40 GiB for programs, Python packages, images"
     )

@@ -5,6 +5,7 @@ Called by the command `check`, which callers run first: on exit 3 they go on wit
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -186,8 +187,7 @@ def _resources(nodes: int) -> list[str]:
     missing = to_come()
     builds = {"programs", "images"} & set(missing)
     needed = MEMORY_OF_ONE_GIB if nodes == 1 and not builds else MEMORY_GIB
-    memory = system.memory_available() / 2**30
-    total = system.memory_total() / 2**30
+    memory, total = _gib(system.memory_available()), _gib(system.memory_total())
     if nodes > 1 and total < MACHINE_GIB - 1:
         problems.append(
             f"memory of this machine: {total:.1f} GiB, {nodes} nodes need {MACHINE_GIB:.0f} GiB: add memory, or set NODES=1"
@@ -197,7 +197,7 @@ def _resources(nodes: int) -> list[str]:
             f"memory available: {memory:.1f} GiB, needed {needed:.0f} GiB: stop other programs or add memory"
         )
     existing = next(path for path in [paths.HOME, *paths.HOME.parents] if path.exists())
-    free, disk_total = shutil.disk_usage(existing).free / 2**30, sum(DISK_GIB.values())
+    free, disk_total = _gib(shutil.disk_usage(existing).free), sum(DISK_GIB.values())
     needed = sum(DISK_GIB[part] for part in missing)
     # a partly made part counts as missing, so what the cache holds counts as well
     if free < needed and free + _used(paths.HOME) < disk_total:
@@ -206,6 +206,11 @@ def _resources(nodes: int) -> list[str]:
             "free some, or set TRAINLAB_HOME to a folder on a larger disk"
         )
     return problems
+
+
+def _gib(size: int) -> float:
+    """GiB rounded down, so that what is too little never reads as enough."""
+    return math.floor(10 * size / 2**30) / 10
 
 
 def _used(folder: Path) -> float:
