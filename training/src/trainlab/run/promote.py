@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.config.yamlfile import read_mapping
+from trainlab.config.loading import read_mapping
 from trainlab.errors import UserError
 from trainlab.evaluation.gate import read_gate
 from trainlab.recipes.adapters import ADAPTERS
