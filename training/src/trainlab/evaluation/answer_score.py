@@ -180,15 +180,15 @@ def _summary(
     for row in rows:
         loss, tokens = losses.get(row["id"], (None, None))
         text, length = texts.get(row["id"], (None, None))
-        said = None
+        label = None
         if text is not None and "label" in row:
-            said, text = answer_forms.split_label(text)
+            label, text = answer_forms.split_label(text)
         recall = None if text is None else facts.recall(text, row["facts"])
         item = {**row, "loss": loss, "tokens": tokens, "text": text, "text_tokens": length, "recall": recall}
         item["ended"] = None if length is None else int(length < limit)
         if "label" in row:
-            item["said"] = said
-            item["labelled"] = None if said is None else int(answer_forms.same_label(said, row["label"]))
+            item["said"] = label
+            item["labelled"] = None if label is None else int(answer_forms.same_label(label, row["label"]))
         if "form" in row:
             item["adherence"] = None if text is None else verse_forms.adherence(text, row["form"])
             item |= {} if text is None else verse_forms.parts(text, row["form"])
@@ -261,13 +261,13 @@ class _Pulse(StoppingCriteria):
 
     def __init__(self, say: Say, what: str, limit: int) -> None:
         self._say, self._what, self._limit = say, what, limit
-        self._tokens, self._said = 0, time.monotonic()
+        self._tokens, self._reported = 0, time.monotonic()
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # type: ignore[override]
         """Count one token of every sequence; stop none."""
         self._tokens += 1
-        if time.monotonic() - self._said > MAX_SILENCE:
-            self._said = time.monotonic()
+        if time.monotonic() - self._reported > MAX_SILENCE:
+            self._reported = time.monotonic()
             self._say(f"{self._what}: token {self._tokens} of {self._limit}")
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 

@@ -45,7 +45,7 @@ def marked(text: str, facts: Sequence[Fact]) -> list[tuple[str, bool]]:
                 for place in range(origin[match.start()], origin[match.end() - 1] + 1):
                     inside[place] = True
     runs = groupby(zip(text, inside, strict=True), key=lambda pair: pair[1])
-    return [("".join(letter for letter, _ in run), said) for said, run in runs]
+    return [("".join(letter for letter, _ in run), stated) for stated, run in runs]
 
 
 def matches(text: str, facts: Sequence[Fact]) -> list[bool]:

@@ -46,8 +46,8 @@ def finished(run_dir: Path) -> bool:
     """True when the run directory holds everything up to the report."""
     models = ("best_model/config.json", "lora_adapter/adapter_config.json", ADAPTERS)
     names = ("eval_after.json", "gate.json", "report.json", "manifest.json")
-    there = any((run_dir / name).exists() for name in models) and all((run_dir / name).exists() for name in names)
-    return there and bool(files.read_json(run_dir / "manifest.json")["ended"])
+    complete = any((run_dir / name).exists() for name in models) and all((run_dir / name).exists() for name in names)
+    return complete and bool(files.read_json(run_dir / "manifest.json")["ended"])
 
 
 def evaluate_again(run_dir: Path, models: Path, data: Path | None) -> int:
