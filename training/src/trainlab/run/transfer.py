@@ -89,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser, put: bool) -> None:
     parser.add_argument("--minutes", type=int, default=120, metavar="MIN", help=text)
     text = "command that reaches the cluster [KUBECTL, else kubectl or oc]"
     parser.add_argument("--kubectl", default=os.environ.get("KUBECTL"), metavar="COMMAND", help=text)
+    parser.set_defaults(call=put_from_args if put else get_from_args)
 
 
 def put_from_args(args: argparse.Namespace) -> int:
