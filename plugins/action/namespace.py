@@ -156,13 +156,10 @@ def _needs(item: Json, release: str, ours: bool) -> bool:
     In a namespace of somebody else's that are jobs and what belongs to other releases of the chart.
     """
     marks = item["metadata"].get("labels") or {}
-    if release and release in (marks.get("app.kubernetes.io/instance"), marks.get("name") if _helm(item) else ""):
+    of_helm = marks.get("name") if item.get("type") == HELM else ""
+    if release and release in (marks.get("app.kubernetes.io/instance"), of_helm):
         return False
     return ours or item["kind"] in ("PyTorchJob", "TrainJob") or marks.get("app.kubernetes.io/part-of") == "trainlab"
-
-
-def _helm(item: Json) -> bool:
-    return bool(item.get("type") == HELM)
 
 
 def request(name: str) -> Json:

@@ -63,14 +63,17 @@ class ActionModule(DocumentedAction):
             resolved = _check(files)
             plan = _plan(files)
         api, version = connected or _connected(args)
-        openshift = _is_openshift(api)
+        openshift = api.get("/apis/config.openshift.io/v1") is not None
         context = {
             "phase": resolved["phase"],
             "site": resolved["site"],
             "run": f"{args['release']}-{resolved['hash']}",  # as the chart names it
             "world_size": resolved["world_size"],
             "protocol": resolved["protocol"],
-            "claims": {name: _claim(name, resolved["site"], args["release"]) for name in resolved["volumes"]},
+            "claims": {  # as the chart's trainjob.claims
+                name: resolved["site"]["storage"][name]["existing"] or f"{args['release']}-{name}"
+                for name in resolved["volumes"]
+            },
             "plan": plan,
             "proxy": proxy,
             "server": api.server,
@@ -87,11 +90,6 @@ class ActionModule(DocumentedAction):
             "helm": context["helm"],
             "ansible_facts": {"trainlab_resolved": context},
         }
-
-
-def _claim(volume: str, site: Json, release: str) -> str:
-    """Return the name of a volume's claim, as the chart's trainjob.claims does."""
-    return str(site["storage"][volume]["existing"] or f"{release}-{volume}")
 
 
 def _connected(args: Json) -> tuple[Api, Json]:
@@ -151,10 +149,6 @@ def _trainlab(command: str, files: list[str]) -> subprocess.CompletedProcess[str
     env["PYTHONPATH"] = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
     env["TRAINLAB_DATA"] = str(COLLECTION / "data")  # the rows of builtin: sources, for values files in other places
     return subprocess.run(call, capture_output=True, text=True, check=False, env=env, timeout=CHECK_SECONDS)
-
-
-def _is_openshift(api: Api) -> bool:
-    return api.get("/apis/config.openshift.io/v1") is not None
 
 
 def api_server_blocks(api: Api) -> list[str]:

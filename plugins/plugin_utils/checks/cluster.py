@@ -77,7 +77,8 @@ def _webhook(facts: ClusterState, resources: set[str], what: str) -> Finding:
         for configuration in facts.api.items(f"{WEBHOOKS}/{kind}"):
             for hook in configuration.get("webhooks", []):
                 service = hook["clientConfig"].get("service")
-                if not service or not _about(hook, resources):
+                rules = hook.get("rules", [])
+                if not service or not any(resources & set(rule.get("resources", [])) for rule in rules):
                     continue
                 place = f"{service['namespace']}/{service['name']}"
                 if place in seen:
@@ -91,10 +92,6 @@ def _webhook(facts: ClusterState, resources: set[str], what: str) -> Finding:
                         f"{facts.api.kubectl} -n {service['namespace']} get pods; wait for the operator or fix it",
                     )
     return Finding.ok(f"ready: {', '.join(seen)}") if seen else Finding.skipped(f"no webhook for {what}")
-
-
-def _about(hook: Json, resources: set[str]) -> bool:
-    return any(resources & set(rule.get("resources", [])) for rule in hook.get("rules", []))
 
 
 def _has_endpoint(facts: ClusterState, service: Json) -> bool:
