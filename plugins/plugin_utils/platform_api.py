@@ -61,9 +61,9 @@ class PlatformApi(Api):
 
         return with_retries(once, absent=True)
 
-    def resource(self, api_version: str, kind: str, fresh: bool = False) -> Json | None:
+    def resource(self, api_version: str, kind: str) -> Json | None:
         """Return the discovery entry of a kind; None when the API server does not serve it (yet)."""
-        if fresh or kind not in self._resources.get(api_version, {}):
+        if kind not in self._resources.get(api_version, {}):
             base = f"/api/{api_version}" if api_version == CORE_GROUP else f"/apis/{api_version}"
             resources = (self.get(base) or {}).get("resources", [])
             self._resources[api_version] = {
