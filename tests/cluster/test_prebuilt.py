@@ -10,7 +10,6 @@ import re
 import signal
 import ssl
 import subprocess
-import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 from embedded_cluster.base.say import UserError
 from embedded_cluster.builds import modules, prebuilt
+from ports import Handler, serve_in_thread
 
 NAME = "etcd-0123456789ab"
 CONTENT = b"\x7fELF of etcd" * 1000
@@ -117,7 +117,7 @@ def served(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     subprocess.run([*new, *subject, "-keyout", key, "-out", certificate], check=True, capture_output=True)
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
+    class Files(Handler, http.server.SimpleHTTPRequestHandler):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments, directory=str(place))  # type: ignore[arg-type]
 
@@ -127,14 +127,11 @@ def served(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             else:
                 super().do_GET()
 
-        def log_message(self, *words: object) -> None:
-            """Say nothing."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    serve_in_thread(server)
     trusted = ssl.create_default_context(cafile=str(certificate))
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted))
     monkeypatch.setattr(urllib.request, "urlopen", opener.open)

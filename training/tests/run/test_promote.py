@@ -6,13 +6,13 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from ports import serve_in_thread
+from ports import Handler, serve_in_thread
 from safetensors.numpy import save_file
 from trainlab import files
 from trainlab.errors import UserError
@@ -51,23 +51,16 @@ class Fake:
         self.replies, self.asked = list(replies), list[tuple[str, str, Any, str]]()
         fake = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Replies(Handler):
             def _reply(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 fake.asked.append((self.command, self.path, json.loads(body or "null"), str(self.headers)))
                 status, value = fake.replies.pop(0) if len(fake.replies) > 1 else fake.replies[0]
-                data = json.dumps(value).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+                self.answer(status, json.dumps(value).encode())
 
             do_GET = do_PATCH = do_POST = do_DELETE = _reply
 
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Replies)
         self.port = self.server.server_address[1]
 
     def __enter__(self) -> "Fake":

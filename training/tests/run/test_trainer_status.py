@@ -3,15 +3,15 @@
 import json
 import ssl
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import Handler, serve_in_thread
 from trainlab.progress import Numbers, Progress
 from trainlab.run import trainer_status
 from trainlab.run.tracker import Tracker
@@ -24,7 +24,7 @@ class Server(ThreadingHTTPServer):
     """Answers as pkg/statusserver/server.go of Trainer 2.3.0 does; `got` are the reports that it took."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), Reports)
         self.got: list[dict[str, Any]] = []
         self.token = "first"
         names = [
@@ -42,7 +42,7 @@ class Server(ThreadingHTTPServer):
         self.socket = context.wrap_socket(self.socket, server_side=True)
 
 
-class Handler(BaseHTTPRequestHandler):
+class Reports(Handler):
     server: Server
 
     def do_POST(self) -> None:
@@ -51,19 +51,14 @@ class Handler(BaseHTTPRequestHandler):
         code = 404 if self.path != PATH else 200 if known else 403
         if code == 200:
             self.server.got.append(report)
-        self.send_response(code)
-        self.end_headers()
-        self.wfile.write(json.dumps(report).encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
+        self.answer(code, json.dumps(report).encode())
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """The server, with what Trainer puts into the pod; a proxy that nobody is behind."""
     found = Server(tmp_path)
-    threading.Thread(target=found.serve_forever, daemon=True).start()
+    serve_in_thread(found)
     (tmp_path / "token").write_text("first\n", encoding="utf-8")
     monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_URL", f"https://127.0.0.1:{found.server_port}{PATH}")
     monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_CA_CERT", str(tmp_path / "ca.crt"))
