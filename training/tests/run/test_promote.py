@@ -2,7 +2,6 @@
 
 import json
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from api_server.loopback_tls import self_signed
 from ports import Handler, serve_in_thread
 from safetensors.numpy import save_file
 from trainlab import files
@@ -76,9 +76,7 @@ class Fake:
 def account(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A service account folder with the CA of the fake API server, whose key lies beside it."""
     folder = tmp_path_factory.mktemp("account")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=fake"]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key"), "-out", str(folder / "ca.crt")]
-    subprocess.run([*command, *names], check=True, capture_output=True)
+    self_signed(folder / "ca", "IP:127.0.0.1")
     (folder / "token").write_text("secret\n")
     return folder
 
@@ -103,7 +101,7 @@ def write_gate(run_dir: Path, promoted: bool) -> None:
 def api(account: Path, *replies: tuple[int, Any]) -> Fake:
     fake = Fake(*replies)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(account / "ca.crt", account / "key")
+    context.load_cert_chain(account / "ca.crt", account / "ca.key")
     fake.server.socket = context.wrap_socket(fake.server.socket, server_side=True)
     return fake
 

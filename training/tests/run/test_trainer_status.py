@@ -1,8 +1,6 @@
 """Progress in `status.trainerStatus` of a TrainJob: what Kubeflow Trainer's server of runtime status gets, and a run that goes on without it."""
 
 import json
-import ssl
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from api_server.loopback_tls import secure
 from ports import Handler, serve_in_thread
 from trainlab.progress import Numbers, Progress
 from trainlab.run import trainer_status
@@ -27,19 +26,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Reports)
         self.got: list[dict[str, Any]] = []
         self.token = "first"
-        names = [
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-keyout",
-            str(folder / "key"),
-            "-out",
-            str(folder / "ca.crt"),
-        ]
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=trainer"]
-        subprocess.run([*command, *names], check=True, capture_output=True)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "ca.crt", folder / "key")
-        self.socket = context.wrap_socket(self.socket, server_side=True)
+        secure(self, folder / "ca")
 
 
 class Reports(Handler):
