@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +14,7 @@ from ports import Handler, serve_in_thread
 from trainlab.progress import Numbers, Progress
 from trainlab.run import trainer_status
 from trainlab.run.tracker import Tracker
+from waiting import until
 
 PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/demo/trainjobs/survival/status"
 NUMBERS = Numbers(5, 10, 9.4, 1.25, 2.0, {"loss": 2.0, "grad_norm": float("nan")}, {"loss": 2.5})
@@ -58,19 +59,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     found.server_close()
 
 
-def until(true: Callable[[], bool]) -> None:
-    """Wait for it, half a minute at most."""
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_the_job_tells_step_time_left_and_metrics_until_its_end(server: Server, tmp_path: Path) -> None:
     progress = Progress(speaks=False)
     progress.at(NUMBERS)
     tracker = Tracker(progress, tmp_path)
-    until(lambda: len(server.got) > 0)
+    until(lambda: len(server.got) > 0, every=0.01)
     told = server.got[-1]["trainerStatus"]
     assert (told["progressPercentage"], told["estimatedRemainingSeconds"]) == (50, 9)
     assert datetime.fromisoformat(told["lastUpdatedTime"]).tzinfo, "RFC 3339, as a Kubernetes time"
@@ -85,9 +78,9 @@ def test_the_job_tells_step_time_left_and_metrics_until_its_end(server: Server, 
 
     (tmp_path / "token").write_text("second\n", encoding="utf-8")  # as the kubelet renews it
     server.token, before = "second", len(server.got)
-    until(lambda: len(server.got) > before)
+    until(lambda: len(server.got) > before, every=0.01)
     progress.at(Numbers(10, 10, 0.0))
-    until(lambda: server.got[-1]["trainerStatus"]["progressPercentage"] == 99)
+    until(lambda: server.got[-1]["trainerStatus"]["progressPercentage"] == 99, every=0.01)
     tracker.end()
     assert server.got[-1]["trainerStatus"]["progressPercentage"] == 100
     assert server.got[-1]["trainerStatus"]["estimatedRemainingSeconds"] == 0
