@@ -5,7 +5,9 @@ What decides whether an operator is ours is the owner label on all of its object
 
 from __future__ import annotations
 
+import base64
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,6 @@ from ..plugin_utils.kube import Json, condition
 from ..plugin_utils.platform_api import remove, title
 from ..plugin_utils.playbooks import words
 from ..plugin_utils.waiting import ApiRetries, StatusLines, watch_pods
-from ..plugin_utils.webhook_certificate import made
 
 OWNER = "operators"
 """Value of the owner label."""
@@ -27,7 +28,7 @@ SETTINGS = (("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", 
 """What people may have in an operator's namespace."""
 PLACEHOLDER = "Cg=="
 """In the webhooks of an operator that makes no certificate (cluster/manifests): the authority of the one that is made here."""
-UNSCHEDULABLE_SECONDS, SHOWN = 120.0, 5
+UNSCHEDULABLE_SECONDS, SHOWN, DAYS = 120.0, 5, 3650
 
 
 class ActionModule(ClusterAction):
@@ -123,7 +124,7 @@ class ActionModule(ClusterAction):
         secret: Json = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
         secret["metadata"] = {"name": name, "namespace": service["namespace"], "labels": {labels.OWNER: OWNER}}
         before = self._look(secret)
-        secret["data"] = before["data"] if before else made(f"{service['name']}.{service['namespace']}.svc")
+        secret["data"] = before["data"] if before else _certificate(f"{service['name']}.{service['namespace']}.svc")
         for config in configs:
             config["caBundle"] = secret["data"]["ca.crt"]
         documents.insert(next(at for at, document in enumerate(documents) if document["kind"] == "Deployment"), secret)
@@ -238,3 +239,31 @@ def _available(deployment: Json) -> bool:
         and condition(deployment, "Available").get("status") == "True"
         and status.get("updatedReplicas") == deployment["spec"].get("replicas", 1)
     )
+
+
+def _certificate(host: str) -> dict[str, str]:
+    """Return `tls.crt`, `tls.key` and `ca.crt` of a server with this DNS name, as a Secret has them; the authority's key is not kept."""
+    # ansible-core brings it, and `ansible-test sanity` imports this file without it
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    authority, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+
+    def named(subject: list[Any], public: Any) -> x509.CertificateBuilder:
+        builder = x509.CertificateBuilder().subject_name(x509.Name(subject)).issuer_name(x509.Name(issuer))
+        builder = builder.public_key(public).serial_number(x509.random_serial_number())
+        return builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=DAYS))
+
+    issuer = [x509.NameAttribute(x509.NameOID.COMMON_NAME, "trainlab webhook CA")]
+    top = x509.BasicConstraints(ca=True, path_length=0)
+    ca = named(issuer, authority.public_key()).add_extension(top, critical=True).sign(authority, hashes.SHA256())
+    names = x509.SubjectAlternativeName([x509.DNSName(host)])
+    usage = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH])
+    server = named([], key.public_key()).add_extension(names, critical=True).add_extension(usage, critical=False)
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    signed = server.sign(authority, hashes.SHA256()).public_bytes(pem)
+    parts = {"tls.crt": signed, "tls.key": private, "ca.crt": ca.public_bytes(pem)}
+    return {part: base64.b64encode(content).decode("ascii") for part, content in parts.items()}

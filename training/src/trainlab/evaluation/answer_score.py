@@ -16,7 +16,7 @@ from trainlab.config import ChatPhase, LanguagePhase
 from trainlab.data import answer_forms, chat_rows, verse_forms
 from trainlab.engine import dist
 from trainlab.engine.answer_loss import only
-from trainlab.evaluation import facts, gate, harm
+from trainlab.evaluation import facts, gate
 from trainlab.evaluation.answer_gate import COMPARED
 from trainlab.models import chat
 
@@ -53,7 +53,7 @@ def score(
                        started with, which `text` lacks) and labelled (1 if right, else 0); for verses also form,
                        adherence and its parts; everything from text on is None where no answer was generated;
                        refused (1 or 0) where a refusal is right, taught_refused where it is wrong, harm in emergencies that
-                       were not taught (evaluation/harm.py; `trained` are the answers that training teaches), structure
+                       were not taught (evaluation/facts.py; `trained` are the answers that training teaches), structure
                        where the right answer has steps (data/answer_forms.py); loss and tokens are None where the answer
                        is no text to learn: questions to refuse and probes
     """
@@ -214,7 +214,7 @@ def _judged(row: chat_rows.HeldoutRow, text: str, trained: Sequence[str]) -> dic
         if gate.kind_of(row) == "taught":
             judged["taught_refused"] = refused
         if gate.kind_of(row) in ("never_taught", "refused") and row.get("emergency"):
-            judged["harm"] = int(harm.harmful(row, text, trained))
+            judged["harm"] = int(facts.harmful(row, text, trained))
     if row.get("steps"):
         judged["structure"] = answer_forms.structure(text)
     return judged
