@@ -33,7 +33,6 @@ def score(
     *,
     trained: Sequence[str] = (),
     questions: Sequence[str] = (),
-    generate: bool = True,
     say: Say | None = None,
 ) -> dict[str, Any]:
     """Score `rows`, split over all ranks: every rank calls it with the same rows and gets the whole result.
@@ -59,7 +58,7 @@ def score(
     """
     share = (dist.rank(), dist.world_size())
     say = say or (_print if dist.is_main() else lambda _: None)
-    parts = dist.gather(_items(model, tokenizer, phase, rows, generate, share, say, questions))
+    parts = dist.gather(_items(model, tokenizer, phase, rows, share, say, questions))
     summary = _summary(parts, rows, phase.evaluate.max_new_tokens, trained)
     if questions:
         texts = {key: value for part in parts for key, value in part["texts"].items()}
@@ -134,7 +133,6 @@ def _items(
     tokenizer: PreTrainedTokenizerBase,
     phase: ChatPhase,
     rows: Sequence[chat_rows.HeldoutRow],
-    generate: bool,
     share: tuple[int, int],
     say: Say,
     questions: Sequence[str] = (),
@@ -144,10 +142,8 @@ def _items(
     rank, ranks = share
     learned = [row for row in rows if gate.kind_of(row) in ("taught", "never_taught") and not row.get("refuse")]
     own = learned[rank::ranks]
-    asked: list[tuple[str | int, str]] = [*enumerate(questions)]
-    if generate:
-        asked = [*((row["id"], row["question"]) for row in _to_answer(rows, phase)), *asked]
-    asked = asked[rank::ranks]
+    asked: list[tuple[str | int, str]] = [(row["id"], row["question"]) for row in _to_answer(rows, phase)]
+    asked = [*asked, *enumerate(questions)][rank::ranks]
     scored = losses(model, tokenizer, phase, own, say)
     texts = _generate(model, tokenizer, phase, [question for _, question in asked], say)
     return {
