@@ -97,12 +97,12 @@ def validate(title: str) -> list[dict[str, Any]]:
     """Return the play that says whether an attendee has done what a section asks for; it asks the cluster, not the terminal."""
     command, remedy = CHECKS[title]
     check = _run("Check", [command]) | {"register": "done", "failed_when": False, "changed_when": False}
-    said = {
+    report = {
         "check": "{{ done.rc == 0 }}",
         "pass_msg": f"{title}: done.",
         "error_msg": f"{title}: {remedy}\n{{{{ done.stderr }}}}\n",
     }
-    return [_play(f"{title}, validated", [check, {"name": "Say so", "validation_check": said}])]
+    return [_play(f"{title}, validated", [check, {"name": "Say so", "validation_check": report}])]
 
 
 def _run(name: str, script: list[str]) -> dict[str, Any]:

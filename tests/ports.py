@@ -1,13 +1,15 @@
-"""A test's own server: a port for it, and a thread."""
+"""A test's own server: a port for it, a thread, a handler and a kubeconfig."""
 
 from __future__ import annotations
 
 import fcntl
 import itertools
+import json
 import os
 import socket
 import tempfile
 import threading
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import BaseServer
 from typing import TextIO
@@ -40,3 +42,32 @@ def free_port(address: str = "127.0.0.1") -> int:
 def serve_in_thread(server: BaseServer) -> None:
     """Answer until the server's `shutdown`, which waits for the next look at its request: by default one in 0.5 s, in every test's end."""
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Prints no line for a request, and answers in one call."""
+
+    def answer(self, status: int, content: bytes, form: str = "application/json") -> None:
+        """Send the answer to the request."""
+        self.send_response(status)
+        self.send_header("Content-Type", form)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: pytest prints what matters."""
+
+
+def write_kubeconfig(path: Path, url: str) -> Path:
+    """Write a kubeconfig with a token for this address."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "clusters": [{"name": "test", "cluster": {"server": url}}],
+        "users": [{"name": "test", "user": {"token": "test"}}],
+    }
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path

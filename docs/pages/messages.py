@@ -126,12 +126,12 @@ def of_chart() -> list[tuple[str, str]]:
     templates = ROOT / "charts" / "trainjob" / "templates"
     printed = re.compile(r'(?:print|fail) (?:\(printf )?"((?:[^"\\]|\\.){20,})"')
     says = [
-        tidy(re.sub(r"%[a-z]", GAP, said))
+        tidy(re.sub(r"%[a-z]", GAP, sentence))
         for file in sorted(templates.rglob("*.tpl"))
-        for said in printed.findall(file.read_text(encoding="utf-8"))
+        for sentence in printed.findall(file.read_text(encoding="utf-8"))
     ]
-    parts = [said.rsplit("; ", 1) for said in dict.fromkeys(says) if re.search(r"\w{3}.*; ", said)]
-    return [(said[0], said[1]) for said in parts]
+    parts = [sentence.rsplit("; ", 1) for sentence in dict.fromkeys(says) if re.search(r"\w{3}.*; ", sentence)]
+    return [(sentence[0], sentence[1]) for sentence in parts]
 
 
 def of_machines() -> list[tuple[str, str]]:

@@ -96,8 +96,8 @@ def lines(page: str) -> list[Line]:
 
 def _first_answer(block: list[str]) -> str:
     """Return when the image with the first answer was ready, as the table at the end of the log says."""
-    (said,) = [line for line in block if "(image, beside programs)" in line]
-    return said.split("(")[0]
+    (line_of_image,) = [line for line in block if "(image, beside programs)" in line]
+    return line_of_image.split("(")[0]
 
 
 def joined(block: list[str], number: int) -> str:

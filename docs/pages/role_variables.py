@@ -59,8 +59,8 @@ def variables(role: Path) -> str:
 def rows_of(name: str, option: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     """Yield the row of a variable, and of each key of a dictionary."""
     kind = f"{option['type']} of {option['elements']}" if "elements" in option else option["type"]
-    said = option["description"]
-    meaning = plain(" ".join(said) if isinstance(said, list) else said)
+    description = option["description"]
+    meaning = plain(" ".join(description) if isinstance(description, list) else description)
     if choices := option.get("choices"):
         meaning += f" One of {', '.join(code(choice) for choice in choices)}."
     yield code(name), kind, default(option), meaning

@@ -35,8 +35,8 @@ def sentence(room: str) -> str:
     """Return the first sentence of the room's first file."""
     folder = SOURCES / "trainlab" / room
     file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-    said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return re.split(r"(?<=[.;])\s", " ".join(said.replace("`", "").split()))[0].rstrip(";.")
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return re.split(r"(?<=[.;])\s", " ".join(docstring.replace("`", "").split()))[0].rstrip(";.")
 
 
 def arrows() -> set[tuple[str, str]]:
@@ -61,9 +61,9 @@ def text() -> str:
     drawn, top = list[str](), GAP
     for rooms in floors():
         width = (WIDTH - 2 * MARGIN - GAP * (len(rooms) - 1)) / len(rooms)
-        said = [textwrap.wrap(sentence(room), int((width - 24) / COLUMN)) for room in rooms]
-        height = LINE * (1 + max(map(len, said))) + 16
-        for number, (room, lines) in enumerate(zip(rooms, said, strict=True)):
+        wrapped = [textwrap.wrap(sentence(room), int((width - 24) / COLUMN)) for room in rooms]
+        height = LINE * (1 + max(map(len, wrapped))) + 16
+        for number, (room, lines) in enumerate(zip(rooms, wrapped, strict=True)):
             left = MARGIN + number * (width + GAP)
             boxes[room] = (left, top, width, height)
             drawn.append(f'<rect x="{left:g}" y="{top}" width="{width:g}" height="{height}" rx="6"/>')

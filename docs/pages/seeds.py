@@ -57,14 +57,14 @@ def verdict(planned: dict[str, Any], files: list[Path], sizes: dict[str, int]) -
     memory, cost, device = planned["memory"], planned["cost"], planned["device"]
     options = " ".join(f"--{name.replace('_', '-')} {number}" for name, number in sizes.items())
     phase, change = (str(path.relative_to(ROOT)) for path in files)
-    said = [f"{finding['level']} [{finding['code']}]" for finding in planned["findings"]]
+    codes = [f"{finding['level']} [{finding['code']}]" for finding in planned["findings"]]
     return [
         code(" ".join(filter(None, ["trainlab plan", phase, "-f", change, options]))),
         f"{gib(memory['total'])} of {device['usable_gib']:.1f}, {device['name']}",
         f"{planned['schedule']['steps']:,}",
         seconds(cost["seconds"]),
         seconds(cost["load_seconds"] + cost["checkpoint_seconds"]),
-        f"{planned['verdict'].partition(':')[0]}: {', '.join(said) or 'no finding'}",
+        f"{planned['verdict'].partition(':')[0]}: {', '.join(codes) or 'no finding'}",
     ]
 
 

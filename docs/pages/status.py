@@ -25,8 +25,8 @@ SHORT = 8
 def about(target: str) -> str:
     """Return what the Makefile says about a target."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (said,) = re.findall(rf"^{target}:.*?##\+? (.*)$", makefile, re.MULTILINE)
-    return str(said)
+    (help_text,) = re.findall(rf"^{target}:.*?##\+? (.*)$", makefile, re.MULTILINE)
+    return str(help_text)
 
 
 def asked(bench: str) -> str:

@@ -27,7 +27,7 @@ class ActionModule(ClusterAction):
         if beyond and not args["confirmed"] and not self.check:
             raise AnsibleActionFail(
                 f"attendees_count is {count}, which would end the access of {', '.join(beyond)}; their namespaces would stay; "
-                f"add -e attendees_end=true to end it, or set attendees_count to {self._highest(beyond)}"
+                f"add -e attendees_end=true to end it, or set attendees_count to {list(beyond)[-1].removeprefix('user')}"
             )
         for name, path in beyond.items():
             if not self.check:
@@ -56,6 +56,3 @@ class ActionModule(ClusterAction):
             if self.api.get(path) is not None:
                 paths[int(number[1])] = (name, path)
         return dict(paths[number] for number in sorted(paths))
-
-    def _highest(self, names: dict[str, str]) -> str:
-        return list(names)[-1].removeprefix("user")

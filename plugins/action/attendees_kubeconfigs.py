@@ -132,11 +132,11 @@ def token_in(file: Path) -> str:
 
 def still_serves(token: str, account_uid: str, now: datetime) -> bool:
     """Tell whether a token belongs to this ServiceAccount (a new one has another uid) and has enough lifetime left."""
-    said = claims(token)
-    account = ((said.get("kubernetes.io") or {}).get("serviceaccount") or {}).get("uid")
-    if account != account_uid or not {"exp", "iat"} <= said.keys():
+    payload = claims(token)
+    account = ((payload.get("kubernetes.io") or {}).get("serviceaccount") or {}).get("uid")
+    if account != account_uid or not {"exp", "iat"} <= payload.keys():
         return False
-    return bool(said["exp"] - now.timestamp() > LIFE_LEFT * (said["exp"] - said["iat"]))
+    return bool(payload["exp"] - now.timestamp() > LIFE_LEFT * (payload["exp"] - payload["iat"]))
 
 
 def ends(token: str) -> datetime:

@@ -39,16 +39,16 @@ class ActionModule(ClusterAction):
     def _cluster(self, names: list[str], timeout: float) -> list[tuple[str, str]]:
         """Delete and wait; return (line, attendee) for each object."""
         spaces = self._list("v1", "Namespace", names)
-        beside = [item for kind in BESIDE for item in self._list(*kind, names)]
+        cluster_wide = [item for kind in BESIDE for item in self._list(*kind, names)]
         left = {_name(space) for space in self._list("v1", "Namespace", [])} - {_name(space) for space in spaces}
         shared = [] if left else [item for kind in SHARED for item in self._list(*kind, [])]
         # volumes after the claims that use them, and those are in the namespaces
-        rounds = [spaces, [*beside, *shared]]
+        rounds = [spaces, [*cluster_wide, *shared]]
         if not self.check:
             lines = StatusLines()
-            for things in rounds:
-                remove(self.api, things, timeout, POLL_SECONDS, lines)
-        return [(title(thing), _name(thing)) for things in rounds for thing in things]
+            for resources in rounds:
+                remove(self.api, resources, timeout, POLL_SECONDS, lines)
+        return [(title(resource), _name(resource)) for resources in rounds for resource in resources]
 
     def _list(self, api_version: str, kind: str, names: list[str]) -> list[Json]:
         api_version = kueue.version(self.api, api_version)
@@ -73,6 +73,6 @@ class ActionModule(ClusterAction):
         return [str(file) for file in gone]
 
 
-def _name(thing: Json) -> str:
+def _name(resource: Json) -> str:
     """The attendee an object belongs to; empty for what they share."""
-    return str((thing["metadata"].get("labels") or {}).get(labels.ATTENDEE, ""))
+    return str((resource["metadata"].get("labels") or {}).get(labels.ATTENDEE, ""))

@@ -88,7 +88,7 @@ class ActionModule(ClusterAction):
             states = self._waits.setdefault(title, [])
             if not states or (states[-1]["state"], states[-1]["text"]) != (verdict.state, text):
                 states.append({"at": round(seconds, 1), "time": stamp, "state": verdict.state, "text": text})
-                if len(states) > 1 or _there(verdict):
+                if len(states) > 1 or _installed(verdict):
                     self._lines.say(f"{title}: {text}")
 
     def _new_events(self, seconds: float) -> bool:
@@ -96,12 +96,12 @@ class ActionModule(ClusterAction):
         before = len(self._events)
         for event in self._observer.events():
             count = event.get("count") or (event.get("series") or {}).get("count") or 1
-            thing = event.get("involvedObject") or {}
+            involved = event.get("involvedObject") or {}
             record = {
                 "at": round(seconds, 1),
                 "time": event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp"),
                 "namespace": event["metadata"].get("namespace"),
-                "object": f"{thing.get('kind')}/{thing.get('name')}",
+                "object": f"{involved.get('kind')}/{involved.get('name')}",
                 "count": count,
                 **{key: event.get(key) for key in ("type", "reason", "message")},
             }
@@ -153,7 +153,7 @@ class ActionModule(ClusterAction):
         }
 
 
-def _there(verdict: Verdict) -> bool:
+def _installed(verdict: Verdict) -> bool:
     """Tell whether there is more to say than that nothing has been installed."""
     return verdict.state == READY or MISSING not in verdict.text
 
@@ -168,5 +168,5 @@ def _timed(states: list[Json]) -> Json:
     return {"ready_after": None if ready is None else round(ready - began, 1), "states": states}
 
 
-def _yaml(thing: Any) -> str:
-    return str(yaml.safe_dump(thing, sort_keys=False, allow_unicode=True, width=140))
+def _yaml(data: Any) -> str:
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=140))

@@ -70,8 +70,8 @@ class ActionModule(ClusterAction):
 
     def _labels(self, namespace: Json, labels: Json, notes: list[str]) -> bool:
         """Set the labels that a namespace of ours lacks; without the right, leave them to an administrator and say so."""
-        there = namespace["metadata"].get("labels") or {}
-        missing = [f"{key}={value}" for key, value in labels.items() if there.get(key) != value]
+        current = namespace["metadata"].get("labels") or {}
+        missing = [f"{key}={value}" for key, value in labels.items() if current.get(key) != value]
         if not missing:
             return False
         command = f"oc label namespace {self._name} {' '.join(missing)}"
@@ -136,8 +136,8 @@ class ActionModule(ClusterAction):
             "notes": [],
             "left": left,
             "others": any(
-                _needs(thing, release, namespace is not None and owned(namespace))
-                for thing in (losses.things() if losses else [])
+                _needs(item, release, namespace is not None and owned(namespace))
+                for item in (losses.resources() if losses else [])
             ),
         }
         if namespace is None or not owned(namespace) or left:
@@ -150,19 +150,16 @@ class ActionModule(ClusterAction):
         return nothing | {"changed": True, "ours": True, "how": "absent", "notes": [f"{title(typed)} is gone"]}
 
 
-def _needs(thing: Json, release: str, ours: bool) -> bool:
+def _needs(item: Json, release: str, ours: bool) -> bool:
     """Tell whether an object needs the rights, limits, policies and queue of its namespace: one that is not of this release.
 
     In a namespace of somebody else's that are jobs and what belongs to other releases of the chart.
     """
-    marks = thing["metadata"].get("labels") or {}
-    if release and release in (marks.get("app.kubernetes.io/instance"), marks.get("name") if _helm(thing) else ""):
+    marks = item["metadata"].get("labels") or {}
+    of_helm = marks.get("name") if item.get("type") == HELM else ""
+    if release and release in (marks.get("app.kubernetes.io/instance"), of_helm):
         return False
-    return ours or thing["kind"] in ("PyTorchJob", "TrainJob") or marks.get("app.kubernetes.io/part-of") == "trainlab"
-
-
-def _helm(thing: Json) -> bool:
-    return bool(thing.get("type") == HELM)
+    return ours or item["kind"] in ("PyTorchJob", "TrainJob") or marks.get("app.kubernetes.io/part-of") == "trainlab"
 
 
 def request(name: str) -> Json:

@@ -76,9 +76,9 @@ class ActionModule(ClusterAction):
                 "objects_apply: prune is set without namespace, and no Namespace of the documents has label "
                 f"{labels.ATTENDEE}, so nothing bounds it; set the namespace to prune, or leave prune out"
             )
-        there = self._there(documents, prune)
-        left = self._unnamed(documents, there) if self._namespace or prune else []
-        lines = self._all(documents, there) + self._remove(left)
+        existing = self._existing(documents, prune)
+        left = self._unnamed(documents, existing) if self._namespace or prune else []
+        lines = self._all(documents, existing) + self._remove(left)
         result = {"changed": bool(lines), "objects": lines, "drift": [], "requests": self.api.requests, "nodes": 0}
         for name in [_key(each)[2] for each in documents if each["kind"] == "DaemonSet"]:
             if args["pull_timeout"] and not self.check:
@@ -187,12 +187,12 @@ class ActionModule(ClusterAction):
             return None
         raise _not_served(document["apiVersion"], document["kind"])
 
-    def _owned(self, thing: Json) -> bool:
-        return bool((thing["metadata"].get("labels") or {}).get(labels.OWNER) == self._owner)
+    def _owned(self, item: Json) -> bool:
+        return bool((item["metadata"].get("labels") or {}).get(labels.OWNER) == self._owner)
 
-    def _there(self, documents: list[Json], prune: list[Json]) -> dict[tuple[str, str, str], Json]:
+    def _existing(self, documents: list[Json], prune: list[Json]) -> dict[tuple[str, str, str], Json]:
         """Return the owner's objects of all kinds of the set; within one namespace, others' of the same name are refused."""
-        there: dict[tuple[str, str, str], Json] = {}
+        existing: dict[tuple[str, str, str], Json] = {}
         foreign: list[str] = []
         wanted = {_key(each) for each in documents}
         kinds = dict.fromkeys((each["apiVersion"], each["kind"]) for each in documents)
@@ -205,7 +205,7 @@ class ActionModule(ClusterAction):
             for item in self._items(path, (api_version, kind) in kinds):
                 typed = item | {"apiVersion": api_version, "kind": kind}
                 if self._owned(item):
-                    there[_key(typed)] = typed
+                    existing[_key(typed)] = typed
                 elif _key(typed) in wanted:
                     foreign.append(title(typed))
         if foreign:
@@ -214,7 +214,7 @@ class ActionModule(ClusterAction):
                 f"{'is' if len(foreign) == 1 else 'are'} there without label {labels.OWNER}={self._owner}, so somebody else "
                 f"made {'it' if len(foreign) == 1 else 'them'}; delete or label, or leave that part out; nothing was applied"
             )
-        return there
+        return existing
 
     def _items(self, path: str, applied: bool) -> list[Json]:
         try:
@@ -224,14 +224,14 @@ class ActionModule(ClusterAction):
                 raise
             return []  # a user who may not list a kind has not created any of it
 
-    def _unnamed(self, documents: list[Json], there: dict[tuple[str, str, str], Json]) -> list[Json]:
+    def _unnamed(self, documents: list[Json], existing: dict[tuple[str, str, str], Json]) -> list[Json]:
         """Return the owner's objects that no document names, without a namespace those of the attendees in the documents."""
         wanted = {_key(each) for each in documents}
-        left = [item for key, item in there.items() if key not in wanted]
+        left = [item for key, item in existing.items() if key not in wanted]
         if self._namespace:
             return left
         asked = _attendees(documents)
-        known = _attendees(there.values()) | asked
+        known = _attendees(existing.values()) | asked
         return [item for item in left if item["kind"] != "Namespace" and _space(item, known) in asked]
 
     def _remove(self, left: list[Json]) -> list[str]:
@@ -239,13 +239,13 @@ class ActionModule(ClusterAction):
             remove(self.api, left, REMOVE_SECONDS, POLL_SECONDS, StatusLines())
         return [f"{'would delete' if self.check else 'deleted'}: {title(item)}" for item in left]
 
-    def _all(self, documents: list[Json], there: dict[tuple[str, str, str], Json]) -> list[str]:
-        spaces = [each for each in documents if each["kind"] == "Namespace" and _key(each) not in there]
+    def _all(self, documents: list[Json], existing: dict[tuple[str, str, str], Json]) -> list[str]:
+        spaces = [each for each in documents if each["kind"] == "Namespace" and _key(each) not in existing]
         self._refuse_foreign(spaces)
         absent = {each["metadata"]["name"] for each in spaces}
         lines = []
         for document in documents:
-            before = there.get(_key(document))
+            before = existing.get(_key(document))
             if before is not None and _as_wanted(document, before):
                 continue
             done = self._put(document, before, absent)
@@ -332,9 +332,9 @@ def _key(document: Json) -> tuple[str, str, str]:
     return document["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
-def _attendees(things: Iterable[Json]) -> dict[str, str]:
+def _attendees(items: Iterable[Json]) -> dict[str, str]:
     """Return the attendee of each Namespace that is one's."""
-    spaces = [thing["metadata"] for thing in things if thing["kind"] == "Namespace"]
+    spaces = [item["metadata"] for item in items if item["kind"] == "Namespace"]
     return {space["name"]: name for space in spaces if (name := (space.get("labels") or {}).get(labels.ATTENDEE))}
 
 

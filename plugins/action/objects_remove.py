@@ -22,20 +22,20 @@ class ActionModule(ClusterAction):
             metadata = document["metadata"]
             place = document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", "")
             try:
-                thing = self.api.look(*place)
+                resource = self.api.look(*place)
             except ApiError as error:
                 if error.status != FORBIDDEN or not args["optional"]:
                     raise
                 continue  # a user who may not read it has not made it
-            if thing is not None:
-                existing.append(thing | {"apiVersion": place[0], "kind": place[1]})
+            if resource is not None:
+                existing.append(resource | {"apiVersion": place[0], "kind": place[1]})
         if not self.check and args["wait"]:
             remove(self.api, existing, args["timeout"], POLL_SECONDS, StatusLines())
         elif not self.check:
-            for thing in existing:
-                metadata = thing["metadata"]
+            for resource in existing:
+                metadata = resource["metadata"]
                 path = self.api.path(
-                    thing["apiVersion"], thing["kind"], metadata.get("namespace", ""), metadata["name"]
+                    resource["apiVersion"], resource["kind"], metadata.get("namespace", ""), metadata["name"]
                 )
                 self.api.delete(str(path), metadata["uid"])
-        return {"changed": bool(existing), "removed": [title(thing) for thing in existing]}
+        return {"changed": bool(existing), "removed": [title(resource) for resource in existing]}

@@ -47,10 +47,10 @@ class ActionModule(ClusterAction):
                 f"trainlab_image_source is set, but the cluster does not serve {builds.BUILD_API} (it is not OpenShift, or its "
                 "capability Build is disabled); set trainlab_image_source to none and site.images.trainer to an image in a registry"
             )
-        there = "" if args["again"] else builds.image_of(self.api.get(self._stream), tag)
+        reference = "" if args["again"] else builds.image_of(self.api.get(self._stream), tag)
         changed = self._apply(args["documents"])
-        if there:
-            return {"changed": changed, "image": there, "tag": tag, "build": ""}
+        if reference:
+            return {"changed": changed, "image": reference, "tag": tag, "build": ""}
         if self.check:
             return {"changed": True, "image": "", "tag": tag, "build": f"would build {self._name}:{tag}"}
         self._registry()

@@ -5,7 +5,9 @@ What decides whether an operator is ours is the owner label on all of its object
 
 from __future__ import annotations
 
+import base64
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,6 @@ from ..plugin_utils.kube import Json, condition
 from ..plugin_utils.platform_api import remove, title
 from ..plugin_utils.playbooks import words
 from ..plugin_utils.waiting import ApiRetries, StatusLines, watch_pods
-from ..plugin_utils.webhook_certificate import made
 
 OWNER = "operators"
 """Value of the owner label."""
@@ -27,7 +28,7 @@ SETTINGS = (("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", 
 """What people may have in an operator's namespace."""
 PLACEHOLDER = "Cg=="
 """In the webhooks of an operator that makes no certificate (cluster/manifests): the authority of the one that is made here."""
-UNSCHEDULABLE_SECONDS, SHOWN = 120.0, 5
+UNSCHEDULABLE_SECONDS, SHOWN, DAYS = 120.0, 5, 3650
 
 
 class ActionModule(ClusterAction):
@@ -42,10 +43,10 @@ class ActionModule(ClusterAction):
         if args["state"] == "absent":
             self._remove(operators)
         else:
-            there = {name: self._there(documents) for name, documents in operators.items()}
-            mine = {name: documents for name, documents in operators.items() if not self._foreign(name, there[name])}
+            current = {name: self._existing(documents) for name, documents in operators.items()}
+            mine = {name: documents for name, documents in operators.items() if not self._foreign(name, current[name])}
             for name, documents in mine.items():
-                self._apply(documents, there[name])
+                self._apply(documents, current[name])
             if not self.check:
                 self._wait(
                     [
@@ -70,7 +71,7 @@ class ActionModule(ClusterAction):
                 container["image"] = self._args["images"][name]
         return sorted(documents, key=_place)
 
-    def _there(self, documents: list[Json]) -> dict[str, Json]:
+    def _existing(self, documents: list[Json]) -> dict[str, Json]:
         """Return what exists, by title."""
         existing = {title(document): self._look(document) for document in documents}
         return {name: item for name, item in existing.items() if item is not None}
@@ -82,18 +83,18 @@ class ActionModule(ClusterAction):
         )
         return existing and existing | {"apiVersion": document["apiVersion"], "kind": document["kind"]}
 
-    def _foreign(self, name: str, there: dict[str, Json]) -> bool:
+    def _foreign(self, name: str, current: dict[str, Json]) -> bool:
         """Tell, and say, that an operator is somebody else's."""
-        others = [key for key, item in there.items() if item["kind"] != NAMESPACE and not _ours(item)]
+        others = [key for key, item in current.items() if item["kind"] != NAMESPACE and not _ours(item)]
         if others:
             shown = ", ".join(others[:SHOWN]) + (", ..." if len(others) > SHOWN else "")
             self._kept.append(f"{name} is there and not ours, and stays as it is: {shown}")
         return bool(others)
 
-    def _apply(self, documents: list[Json], there: dict[str, Json]) -> None:
-        self._certify(documents, there)
+    def _apply(self, documents: list[Json], current: dict[str, Json]) -> None:
+        self._certify(documents, current)
         for document in documents:
-            before = there.get(title(document))
+            before = current.get(title(document))
             if before is not None and not _ours(before):  # a namespace
                 continue
             if self.check and self.api.resource(document["apiVersion"], document["kind"]) is None:
@@ -102,7 +103,7 @@ class ActionModule(ClusterAction):
             if done != "unchanged":
                 self._done.append(f"{done}: {title(document)}")
 
-    def _certify(self, documents: list[Json], there: dict[str, Json]) -> None:
+    def _certify(self, documents: list[Json], current: dict[str, Json]) -> None:
         """Put the authority of a certificate into the webhooks that ask for one, and a Secret with it before them, unless it is there."""
         configs = [
             hook["clientConfig"]
@@ -123,12 +124,12 @@ class ActionModule(ClusterAction):
         secret: Json = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
         secret["metadata"] = {"name": name, "namespace": service["namespace"], "labels": {labels.OWNER: OWNER}}
         before = self._look(secret)
-        secret["data"] = before["data"] if before else made(f"{service['name']}.{service['namespace']}.svc")
+        secret["data"] = before["data"] if before else _certificate(f"{service['name']}.{service['namespace']}.svc")
         for config in configs:
             config["caBundle"] = secret["data"]["ca.crt"]
         documents.insert(next(at for at, document in enumerate(documents) if document["kind"] == "Deployment"), secret)
         if before:
-            there[title(secret)] = before
+            current[title(secret)] = before
 
     def _wait(self, deployments: list[Json]) -> None:
         retries, pending = ApiRetries(self._lines), {title(deployment): deployment for deployment in deployments}
@@ -159,34 +160,34 @@ class ActionModule(ClusterAction):
 
     def _remove(self, operators: dict[str, list[Json]]) -> None:
         """Remove all that is ours, the last one first."""
-        things: list[Json] = []
+        resources: list[Json] = []
         for name, documents in reversed(operators.items()):
-            existing = self._there(documents)
+            existing = self._existing(documents)
             if not self._foreign(name, existing):
-                things += [item for item in reversed(existing.values()) if _ours(item)]
-        self._refuse(things)
+                resources += [item for item in reversed(existing.values()) if _ours(item)]
+        self._refuse(resources)
         stages = (
-            [item for item in things if item["kind"].endswith(WEBHOOKS)],
+            [item for item in resources if item["kind"].endswith(WEBHOOKS)],
             [
-                item for item in things if item["kind"] == DEFINITION
+                item for item in resources if item["kind"] == DEFINITION
             ],  # while the operators are there, which remove finalizers
             [
                 item
-                for item in things
+                for item in resources
                 if not item["kind"].endswith(WEBHOOKS) and item["kind"] not in (DEFINITION, NAMESPACE)
             ],
-            self._secrets(things),
-            [item for item in things if item["kind"] == NAMESPACE],
+            self._secrets(resources),
+            [item for item in resources if item["kind"] == NAMESPACE],
         )
         for stage in stages:
             self._done += [f"{'would delete' if self.check else 'deleted'}: {title(item)}" for item in stage]
             if not self.check:
                 remove(self.api, stage, self._args["timeout"], self._args["poll"], self._lines)
 
-    def _secrets(self, things: list[Json]) -> list[Json]:
+    def _secrets(self, resources: list[Json]) -> list[Json]:
         """Return the certificates that were made here."""
-        spaces = {item["metadata"]["namespace"] for item in things if item["kind"] == "Deployment"}
-        known = {title(item) for item in things}
+        spaces = {item["metadata"]["namespace"] for item in resources if item["kind"] == "Deployment"}
+        known = {title(item) for item in resources}
         secrets = [
             secret | {"apiVersion": "v1", "kind": "Secret"}
             for space in sorted(spaces)
@@ -194,14 +195,14 @@ class ActionModule(ClusterAction):
         ]
         return [secret for secret in secrets if title(secret) not in known]
 
-    def _refuse(self, things: list[Json]) -> None:
+    def _refuse(self, resources: list[Json]) -> None:
         """AnsibleActionFail while people use what would go, unless they agreed to lose it."""
         used: list[str] = []
-        for crd in (item for item in things if item["kind"] == DEFINITION):
+        for crd in (item for item in resources if item["kind"] == DEFINITION):
             spec = crd["spec"]
             version = next(each["name"] for each in spec["versions"] if each["served"])
             used += self._others(f"{spec['group']}/{version}", spec["names"]["kind"])
-        for space in (item["metadata"]["name"] for item in things if item["kind"] == NAMESPACE):
+        for space in (item["metadata"]["name"] for item in resources if item["kind"] == NAMESPACE):
             used += [name for kind in SETTINGS for name in self._others(*kind, space)]
         if not used:
             return
@@ -238,3 +239,31 @@ def _available(deployment: Json) -> bool:
         and condition(deployment, "Available").get("status") == "True"
         and status.get("updatedReplicas") == deployment["spec"].get("replicas", 1)
     )
+
+
+def _certificate(host: str) -> dict[str, str]:
+    """Return `tls.crt`, `tls.key` and `ca.crt` of a server with this DNS name, as a Secret has them; the authority's key is not kept."""
+    # ansible-core brings it, and `ansible-test sanity` imports this file without it
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    authority, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+
+    def named(subject: list[Any], public: Any) -> x509.CertificateBuilder:
+        builder = x509.CertificateBuilder().subject_name(x509.Name(subject)).issuer_name(x509.Name(issuer))
+        builder = builder.public_key(public).serial_number(x509.random_serial_number())
+        return builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=DAYS))
+
+    issuer = [x509.NameAttribute(x509.NameOID.COMMON_NAME, "trainlab webhook CA")]
+    top = x509.BasicConstraints(ca=True, path_length=0)
+    ca = named(issuer, authority.public_key()).add_extension(top, critical=True).sign(authority, hashes.SHA256())
+    names = x509.SubjectAlternativeName([x509.DNSName(host)])
+    usage = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH])
+    server = named([], key.public_key()).add_extension(names, critical=True).add_extension(usage, critical=False)
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    signed = server.sign(authority, hashes.SHA256()).public_bytes(pem)
+    parts = {"tls.crt": signed, "tls.key": private, "ca.crt": ca.public_bytes(pem)}
+    return {part: base64.b64encode(content).decode("ascii") for part, content in parts.items()}

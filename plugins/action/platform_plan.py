@@ -71,7 +71,7 @@ class ActionModule(ClusterAction):
             "operators": plan,
             "documents": documents(wanted, plan),
             "resources": {
-                operator["name"]: _instance(api, operator["name"], resources[operator["name"]])
+                operator["name"]: _instance(api, resources[operator["name"]])
                 for operator in plan
                 if operator["name"] in resources
             },
@@ -142,17 +142,13 @@ def _record(api: PlatformApi, entry: Json, seen: Seen) -> str:
     return ",".join(group for group in entry.get("api_groups", []) if api.get(f"/apis/{group}") is not None)
 
 
-def _instance(api: PlatformApi, name: str, entry: Json) -> Json:
-    """Return the table's entry, with the name of the existing instance: of these kinds a second one is ignored."""
+def _instance(api: PlatformApi, entry: Json) -> Json:
+    """Return the table's entry, with the name of the existing instance (of these kinds a second one is ignored), and its document."""
     path = "" if entry.get("by_name") else api.path(entry["apiVersion"], entry["kind"])
-    existing = api.items(path) if path else []
-    if not existing:
-        return entry | {"operator": name}
-    return (
-        entry
-        | {"operator": name}
-        | {key: value for key, value in existing[0]["metadata"].items() if key in ("name", "namespace")}
-    )
+    existing = (api.items(path) if path else []) or [{"metadata": entry}]
+    metadata = {key: value for key, value in existing[0]["metadata"].items() if key in ("name", "namespace")}
+    document = {"apiVersion": entry["apiVersion"], "kind": entry["kind"], "metadata": metadata}
+    return entry | metadata | {"document": document | {"spec": entry.get("spec", {})}}
 
 
 def _manifest(api: PlatformApi, package: str, source: str) -> Json | None:

@@ -87,14 +87,14 @@ class ActionModule(ClusterAction):
                 "platform_remove_data=true deletes all of that with the platform, for good"
             )
 
-    def _edited(self, thing: Json, entries: list[tuple[Json, Json | None, str]]) -> bool:
+    def _edited(self, item: Json, entries: list[tuple[Json, Json | None, str]]) -> bool:
         """Tell, and report, that an administrator's object has their edits and would stay when its operator and its namespace go."""
-        names = editors(thing) if thing["kind"] in self._administrators else []
+        names = editors(item) if item["kind"] in self._administrators else []
         goes = {entry["namespace"] for entry, _subscription, _record in entries}
-        group = thing["apiVersion"].rpartition("/")[0]
-        if not names or group in self._groups or thing["metadata"].get("namespace") in goes:
+        group = item["apiVersion"].rpartition("/")[0]
+        if not names or group in self._groups or item["metadata"].get("namespace") in goes:
             return False
-        self._kept.append(f"{title(thing)} stays: it has been changed by {', '.join(names)}")
+        self._kept.append(f"{title(item)} stays: it has been changed by {', '.join(names)}")
         return True
 
     def _refuse_queue_in_use(self) -> None:
@@ -152,7 +152,7 @@ class ActionModule(ClusterAction):
         made = {
             (leftover["kind"], leftover["name"]) for leftover in entry.get("leftovers", [])
         }  # an operator may make them again
-        things = [
+        items = [
             instance
             for crd in crds
             for instance in self._instances(crd)
@@ -165,9 +165,9 @@ class ActionModule(ClusterAction):
             if crd["spec"]["group"] in entry.get("api_groups", []) or crd["metadata"]["name"] in parts
         } | set(entry.get("before_leftovers", []))
         # all of them while somebody is there who removes their finalizers: those of an operand before the operand itself
-        self._delete([thing for thing in things if thing["kind"] in operands])
+        self._delete([item for item in items if item["kind"] in operands])
         self._leftovers(entry)
-        self._delete([thing for thing in things if thing["kind"] not in operands])
+        self._delete([item for item in items if item["kind"] not in operands])
         installed = ((subscription or {}).get("status") or {}).get("installedCSV")
         versions = [
             csv
@@ -207,14 +207,14 @@ class ActionModule(ClusterAction):
         return [self._typed(item, api_version, kind) for item in self.api.items(path, selector)] if path else []
 
     @staticmethod
-    def _typed(thing: Json, api_version: str, kind: str) -> Json:
-        return thing | {"apiVersion": api_version, "kind": kind}
+    def _typed(item: Json, api_version: str, kind: str) -> Json:
+        return item | {"apiVersion": api_version, "kind": kind}
 
-    def _delete(self, things: list[Json]) -> None:
+    def _delete(self, items: list[Json]) -> None:
         """Delete all of them at once and wait until each is gone."""
-        self._removed += [title(thing) for thing in things]
+        self._removed += [title(item) for item in items]
         if not self.check:
-            remove(self.api, things, self._timeout, self._poll, self._lines)
+            remove(self.api, items, self._timeout, self._poll, self._lines)
 
 
 def _record(mine: list[Json]) -> str:

@@ -63,14 +63,17 @@ class ActionModule(DocumentedAction):
             resolved = _check(files)
             plan = _plan(files)
         api, version = connected or _connected(args)
-        openshift = _is_openshift(api)
+        openshift = api.get("/apis/config.openshift.io/v1") is not None
         context = {
             "phase": resolved["phase"],
             "site": resolved["site"],
             "run": f"{args['release']}-{resolved['hash']}",  # as the chart names it
             "world_size": resolved["world_size"],
             "protocol": resolved["protocol"],
-            "claims": {name: _claim(name, resolved["site"], args["release"]) for name in resolved["volumes"]},
+            "claims": {  # as the chart's trainjob.claims
+                name: resolved["site"]["storage"][name]["existing"] or f"{args['release']}-{name}"
+                for name in resolved["volumes"]
+            },
             "plan": plan,
             "proxy": proxy,
             "server": api.server,
@@ -87,11 +90,6 @@ class ActionModule(DocumentedAction):
             "helm": context["helm"],
             "ansible_facts": {"trainlab_resolved": context},
         }
-
-
-def _claim(volume: str, site: Json, release: str) -> str:
-    """Return the name of a volume's claim, as the chart's trainjob.claims does."""
-    return str(site["storage"][volume]["existing"] or f"{release}-{volume}")
 
 
 def _connected(args: Json) -> tuple[Api, Json]:
@@ -153,10 +151,6 @@ def _trainlab(command: str, files: list[str]) -> subprocess.CompletedProcess[str
     return subprocess.run(call, capture_output=True, text=True, check=False, env=env, timeout=CHECK_SECONDS)
 
 
-def _is_openshift(api: Api) -> bool:
-    return api.get("/apis/config.openshift.io/v1") is not None
-
-
 def api_server_blocks(api: Api) -> list[str]:
     """Return the addresses behind the Service `kubernetes` as CIDR blocks; none where this user may not read them.
 
@@ -209,8 +203,8 @@ def cluster_proxy(api: Api, site: Json) -> Json:
             f"Proxy cluster of OpenShift cannot be read: {error}; {REMEDY}; nothing was applied"
         ) from error
     status = proxy.get("status") or {}
-    said = {name: status[key] for key, name in NAMES.items() if status.get(key)}
-    addresses = [urlsplit(value) for name, value in said.items() if name != "NO_PROXY"]
+    proxies = {name: status[key] for key, name in NAMES.items() if status.get(key)}
+    addresses = [urlsplit(value) for name, value in proxies.items() if name != "NO_PROXY"]
     if not addresses:
         return {"site": {}, "ports": []}
     if any(each.password for each in addresses):
@@ -218,7 +212,7 @@ def cluster_proxy(api: Api, site: Json) -> Json:
             f"Proxy cluster of OpenShift has an address with a password, which would stand in the values of the release; {REMEDY}, "
             "with a proxy that asks pods for none; nothing was applied"
         )
-    missing: Json = {name: value for name, value in said.items() if name not in (site.get("env") or {})}
+    missing: Json = {name: value for name, value in proxies.items() if name not in (site.get("env") or {})}
     block: Json = {"env": missing} if missing else {}
     if ((proxy.get("spec") or {}).get("trustedCA") or {}).get("name") and not site.get("caConfigMap"):
         block["caConfigMap"] = CA

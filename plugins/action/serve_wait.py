@@ -40,8 +40,8 @@ class ActionModule(DocumentedAction):
         _ready(api, args, lines)
         result |= {"promoted": True, "cluster_ip": (api.get(_backend(args)) or {}).get("spec", {}).get("clusterIP")}
         if args["question"]:
-            there = _served(api, args)
-            result["answers"] = {model: _ask(api, args, model) for model in MODELS if model in there}
+            served = _served(api, args)
+            result["answers"] = {model: _ask(api, args, model) for model in MODELS if model in served}
         return {**result, "seconds": round(lines.seconds)}
 
 
@@ -126,11 +126,11 @@ def _ready_now(api: Api, args: Json, lines: StatusLines) -> bool:
         return False
     ready = condition(service, "Ready")
     pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"serving.kserve.io/inferenceservice={release}")
-    there = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    served = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     seen = service.get("status", {}).get("observedGeneration", service["metadata"].get("generation"))
-    if ready.get("status") == "True" and there and seen == service["metadata"].get("generation"):
+    if ready.get("status") == "True" and served and seen == service["metadata"].get("generation"):
         return True
-    trouble = watch_pods(api, namespace, there, lines, args["unschedulable_timeout"], "phase.serve")
+    trouble = watch_pods(api, namespace, served, lines, args["unschedulable_timeout"], "phase.serve")
     if trouble:
         raise AnsibleActionFail(f"InferenceService {release} cannot become ready: {trouble}")
     lines.alive(f"{release}: not ready yet: {ready.get('message') or ready.get('reason') or 'no status'}")

@@ -58,9 +58,9 @@ def _run(argv: list[str]) -> list[str]:
 
 def failure(argv: Iterable[str], code: int, lines: list[str]) -> str:
     """Return the command's own `error:` sentence when it has one, else its last lines."""
-    said = [line for line in lines if line.startswith("error: ")]
-    if said:
-        return "\n".join(line.removeprefix("error: ") for line in said)
+    reasons = [line for line in lines if line.startswith("error: ")]
+    if reasons:
+        return "\n".join(line.removeprefix("error: ") for line in reasons)
     return f"{' '.join(Path(part).name for part in argv)} ended with exit code {code}:\n" + "\n".join(lines)
 
 

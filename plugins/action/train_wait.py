@@ -55,10 +55,12 @@ class ActionModule(DocumentedAction):
                 if lines.seconds > args["start_timeout"]:
                     raise AnsibleActionFail(_missing(api, args))
                 continue
-            kind, thing = job
-            result = retries.ask(lambda kind=kind, thing=thing: self._look(api, kind, thing, args, lines, follower))
+            kind, resource = job
+            result = retries.ask(
+                lambda kind=kind, resource=resource: self._look(api, kind, resource, args, lines, follower)
+            )
             if result or self.check:
-                return result or {"run": jobs.run_of(thing), "kind": kind.kind, "state": "running"}
+                return result or {"run": jobs.run_of(resource), "kind": kind.kind, "state": "running"}
         raise AssertionError("polls() ends with an error")
 
     def _look(

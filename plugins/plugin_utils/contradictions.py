@@ -59,11 +59,11 @@ def _unused(variable: str, operator: str) -> str:
     )
 
 
-def _gpu(wanted: Wanted, there: bool) -> list[str]:
+def _gpu(wanted: Wanted, managed: bool) -> list[str]:
     shares, policy = wanted.gpu_shares, wanted.gpu_policy
     if shares < 1:
         return [f"platform_gpu_shares is {shares}; set it to 1 (a GPU for each pod) or more"]
-    if not there:
+    if not managed:
         settings = {"platform_gpu_shares": shares > 1, "platform_gpu_policy": bool(policy)}
         return [_unused(variable, GPU) for variable, is_set in settings.items() if is_set]
     plugin = policy.get("devicePlugin") or {}

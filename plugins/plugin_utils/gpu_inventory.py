@@ -153,8 +153,8 @@ def _offered(policy: Json, gpus: list[Json]) -> Verdict:
             if asked is not None and have.replicas != asked and (have.replicas > 1 or not have.sliced):
                 shares = f"{have.replicas} shares of each GPU where {asked} are asked"
                 return Verdict(WAITING, f"Reconciled, but {node['metadata']['name']} offers {shares}")
-            if (there := _devices(node, name)) and have.allocatable != there * have.replicas:
-                text = f"{have.allocatable} {name}, and {there} in {have.replicas} shares each would be {there * have.replicas}"
+            if (labelled := _devices(node, name)) and have.allocatable != labelled * have.replicas:
+                text = f"{have.allocatable} {name}, and {labelled} in {have.replicas} shares each would be {labelled * have.replicas}"
                 return Verdict(WAITING, f"Reconciled, but {node['metadata']['name']} offers {text}")
     return Verdict(READY, f"Reconciled; {sum(map(count, gpus))} GPUs on {len(gpus)} nodes")
 

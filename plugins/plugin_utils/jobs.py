@@ -94,8 +94,8 @@ def took_too_long(api: Api, namespace: str, kind: Kind, job: dict[str, Any]) -> 
 
 def live(kind: Kind, jobs: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the newest of the jobs of a release; a changed phase leaves one, an interrupted upgrade may leave two."""
-    there = [job for job in jobs if not job["metadata"].get("deletionTimestamp")]
-    return max(there, key=lambda job: str(job["metadata"].get("creationTimestamp", "")), default=None)
+    current = [job for job in jobs if not job["metadata"].get("deletionTimestamp")]
+    return max(current, key=lambda job: str(job["metadata"].get("creationTimestamp", "")), default=None)
 
 
 def workload_of(api: Api, namespace: str, job: Json) -> Json | None:
@@ -121,18 +121,18 @@ def waits_for(workload: Json | None) -> str:
     if (workload.get("spec") or {}).get("active") is False:
         return "Kueue has put it aside (spec.active of its Workload is false)"
     reserved, evicted = condition(workload, "QuotaReserved"), condition(workload, "Evicted")
-    said = []
+    reasons = []
     if evicted.get("status") == "True" and evicted.get("message"):
-        said.append(f"sent away ({evicted.get('reason')}): {evicted['message']}")
+        reasons.append(f"sent away ({evicted.get('reason')}): {evicted['message']}")
     if reserved.get("status") != "True" and reserved.get("message"):
-        said.append(str(reserved["message"]))
+        reasons.append(str(reserved["message"]))
     checks = (workload.get("status") or {}).get("admissionChecks") or []
-    said += [
+    reasons += [
         f"check {check['name']}: {check.get('message') or check['state']}"
         for check in checks
         if check.get("state") != "Ready"
     ]
-    return "; ".join(dict.fromkeys(said))
+    return "; ".join(dict.fromkeys(reasons))
 
 
 def stopped(queue: Json) -> str:

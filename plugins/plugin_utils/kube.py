@@ -167,9 +167,9 @@ def _message(text: str) -> str:
     return str(status.get("message", text)) if isinstance(status, dict) else text[:300]
 
 
-def condition(thing: Json, kind: str) -> Json:
+def condition(item: Json, kind: str) -> Json:
     """Return the condition of this type in an object's status, {} without one."""
-    conditions = (thing.get("status") or {}).get("conditions") or []
+    conditions = (item.get("status") or {}).get("conditions") or []
     return next((each for each in conditions if each.get("type") == kind), {})
 
 

@@ -53,26 +53,26 @@ class Losses:
     administrators: set[str] = field(default_factory=set)
     _objects: dict[str, Json] = field(default_factory=dict)
 
-    def add(self, entry: Json, spaces: set[str], things: list[Json]) -> None:
+    def add(self, entry: Json, spaces: set[str], resources: list[Json]) -> None:
         """Add those of an operator, except in `spaces`, where they are its own; `things` have apiVersion and kind."""
         made = {(leftover["kind"], leftover["name"]) for leftover in entry.get("leftovers", [])}
-        for thing in things:
-            metadata = thing["metadata"]
-            mine = ours(thing) and not (thing["kind"] in self.administrators and editors(thing))
-            own = (thing["kind"], metadata["name"]) in made or metadata.get("namespace") in spaces or mine
+        for resource in resources:
+            metadata = resource["metadata"]
+            mine = ours(resource) and not (resource["kind"] in self.administrators and editors(resource))
+            own = (resource["kind"], metadata["name"]) in made or metadata.get("namespace") in spaces or mine
             if (
                 not own
                 and not metadata.get("deletionTimestamp")
                 and not set(PART_OF) & set(metadata.get("labels") or {})
             ):
-                self._objects[metadata["uid"]] = thing
+                self._objects[metadata["uid"]] = resource
 
-    def things(self) -> list[Json]:
+    def resources(self) -> list[Json]:
         """Return what people made, without what goes as another object's property."""
-        return [thing for thing in self._objects.values() if not self._owned(thing)]
+        return [resource for resource in self._objects.values() if not self._owned(resource)]
 
-    def _owned(self, thing: Json) -> bool:
-        owners = thing["metadata"].get("ownerReferences") or []
+    def _owned(self, resource: Json) -> bool:
+        owners = resource["metadata"].get("ownerReferences") or []
         return any(
             owner["apiVersion"].partition("/")[0] in self.groups or owner["uid"] in self._objects for owner in owners
         )
@@ -82,11 +82,11 @@ class Losses:
 
         With `namespace` they are all in it, and it is not named with each.
         """
-        things = self.things()
+        resources = self.resources()
         kinds: dict[str, list[str]] = {}
-        for thing in things:
-            metadata = thing["metadata"]
-            kinds.setdefault(thing["kind"], []).append(
+        for resource in resources:
+            metadata = resource["metadata"]
+            kinds.setdefault(resource["kind"], []).append(
                 "/".join(filter(None, (None if namespace else metadata.get("namespace"), metadata["name"])))
             )
         counted = "; ".join(
@@ -103,7 +103,7 @@ def left_in(api: PlatformApi, namespace: str) -> Losses:
     Not counted is what controllers put into every namespace, and what carries our owner label, as workspace.yml makes it.
     """
     losses = Losses(set())
-    things: list[Json] = []
+    resources: list[Json] = []
     for kind in (*KINDS, *SETTINGS):
         typed = {"apiVersion": kind["apiVersion"], "kind": kind["kind"]}
         path = api.path(kind["apiVersion"], kind["kind"], namespace)
@@ -115,25 +115,25 @@ def left_in(api: PlatformApi, namespace: str) -> Losses:
             if kind not in SETTINGS and kind["apiVersion"] != "v1":
                 continue  # who may not list an operator's kind has not created any of it
             items = [{"metadata": {"name": "unknown, as this user may not list them", "uid": kind["kind"]}}]
-        things += [_release(thing) | typed for thing in items if not _made(thing, kind["kind"])]
-    losses.add({}, set(), things)
+        resources += [_release(resource) | typed for resource in items if not _made(resource, kind["kind"])]
+    losses.add({}, set(), resources)
     return losses
 
 
-def _made(thing: Json, kind: str) -> bool:
-    metadata = thing["metadata"]
+def _made(resource: Json, kind: str) -> bool:
+    metadata = resource["metadata"]
     marks = metadata.get("labels") or {}
     return bool(
         labels.OWNER in marks
         or marks.get(MANAGED) == "true"
         or (kind == "ConfigMap" and metadata["name"] in MADE)
-        or (kind == "Secret" and thing.get("type") in MADE_TYPES)
+        or (kind == "Secret" and resource.get("type") in MADE_TYPES)
     )
 
 
-def _release(thing: Json) -> Json:
+def _release(resource: Json) -> Json:
     """The object; the Secret of one of a Helm release's revisions by the release's name."""
-    if thing.get("type") != HELM:
-        return thing
-    name = (thing["metadata"].get("labels") or {}).get("name", thing["metadata"]["name"])
-    return thing | {"metadata": thing["metadata"] | {"name": f"of Helm release {name}"}}
+    if resource.get("type") != HELM:
+        return resource
+    name = (resource["metadata"].get("labels") or {}).get("name", resource["metadata"]["name"])
+    return resource | {"metadata": resource["metadata"] | {"name": f"of Helm release {name}"}}

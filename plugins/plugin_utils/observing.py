@@ -49,32 +49,32 @@ class Source:
     namespaces: tuple[str, ...] = ("",)
     names: tuple[str, ...] = ()
     query: tuple[tuple[str, str], ...] = ()
-    keep: Callable[[Json], bool] = lambda _thing: True
+    keep: Callable[[Json], bool] = lambda _item: True
 
 
 def status_of(*keys: str) -> Callable[[Json], Json]:
     """Return a function that takes these keys of a status, or all of it."""
 
-    def taken(thing: Json) -> Json:
-        status = thing.get("status") or {}
+    def taken(item: Json) -> Json:
+        status = item.get("status") or {}
         return {"status": {key: status[key] for key in keys if key in status} if keys else status}
 
     return taken
 
 
-def node(thing: Json) -> Json:
+def node(item: Json) -> Json:
     """Labels, what pods can get, conditions and versions; neither addresses nor the ids of a machine."""
-    status = thing.get("status") or {}
-    said = [{key: condition.get(key) for key in SPOKEN} for condition in status.get("conditions") or []]
+    status = item.get("status") or {}
+    conditions = [{key: condition.get(key) for key in SPOKEN} for condition in status.get("conditions") or []]
     info = status.get("nodeInfo") or {}
-    fields = {"allocatable": status.get("allocatable") or {}, "conditions": said}
+    fields = {"allocatable": status.get("allocatable") or {}, "conditions": conditions}
     fields["nodeInfo"] = {key: info[key] for key in RUNTIME if key in info}
-    return {"labels": thing["metadata"].get("labels") or {}, "status": fields}
+    return {"labels": item["metadata"].get("labels") or {}, "status": fields}
 
 
-def pod(thing: Json) -> Json:
+def pod(item: Json) -> Json:
     """Phase, why it waits, and each container's image, digest and state; nothing of its specification."""
-    status = thing.get("status") or {}
+    status = item.get("status") or {}
     fields = {key: status[key] for key in ("phase", "reason", "message", "conditions") if key in status}
     fields["containers"] = [
         {
@@ -82,20 +82,20 @@ def pod(thing: Json) -> Json:
             for key in ("name", "image", "imageID", "ready", "restartCount", "state", "lastState")
             if key in container
         }
-        for container in containers(thing)
+        for container in containers(item)
     ]
-    return {"status": fields, "node": (thing.get("spec") or {}).get("nodeName", "")}
+    return {"status": fields, "node": (item.get("spec") or {}).get("nodeName", "")}
 
 
-def containers(thing: Json) -> list[Json]:
+def containers(item: Json) -> list[Json]:
     """Return the statuses of a pod's containers, those that run first included."""
-    status = thing.get("status") or {}
+    status = item.get("status") or {}
     return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
 
 
-def missing(thing: Json) -> Json:
+def missing(item: Json) -> Json:
     """Phase of a ClusterServiceVersion, and which of its requirements are not met."""
-    status = thing.get("status") or {}
+    status = item.get("status") or {}
     fields = {key: status[key] for key in ("phase", "reason", "message") if key in status}
     unmet = [
         requirement
@@ -144,19 +144,19 @@ class Observer:
                 self._away(error)
                 return seen, set()
             listed[source.kind] = listed.get(source.kind, True) and items is not None
-            for thing in items or []:
-                metadata = thing["metadata"]
-                objects.setdefault(source.kind, []).append(thing)
+            for item in items or []:
+                metadata = item["metadata"]
+                objects.setdefault(source.kind, []).append(item)
                 place = Place(source.kind, metadata.get("namespace") or "", metadata["name"])
-                seen.append(Seen(place, source.fields(thing), source.file))
+                seen.append(Seen(place, source.fields(item), source.file))
         self.objects = objects
         return seen, {kind for kind, complete in listed.items() if complete}
 
     def _sources(self) -> Iterator[Source]:
         everything, places = status_of(), self.namespaces
 
-        def here(thing: Json) -> bool:
-            return thing["metadata"].get("namespace") in places
+        def here(item: Json) -> bool:
+            return item["metadata"].get("namespace") in places
 
         olm = status_of("state", "currentCSV", "installedCSV", "conditions", "catalogHealth")
         yield Source(OLM, "Subscription", "olm", olm, keep=here)
@@ -191,8 +191,8 @@ class Observer:
         ):
             yield Source(version, kind, "workload", everything, (self._own,))
         yield Source("apps/v1", "DaemonSet", "workload", everything, (self._own,), (PREPULL,))
-        said = status_of("phase", "reason", "message")
-        yield Source("build.openshift.io/v1", "Build", "workload", said, (self._builds,))
+        conditions = status_of("phase", "reason", "message")
+        yield Source("build.openshift.io/v1", "Build", "workload", conditions, (self._builds,))
         yield Source("image.openshift.io/v1", "ImageStream", "workload", everything, (self._builds,))
         yield Source(OPENSHIFT, "ClusterVersion", "", status_of("desired", "history", "conditions"))
         yield Source("v1", "Pod", "", pod, places)
@@ -239,12 +239,12 @@ class Observer:
         result = {f"operator {entry['title']}": self._operator(entry) for entry in self.table.values()}
         nodes = self.objects.get("Node", [])
         for name, resource in [*self._resources.items(), *self._brings.items(), *(("", each) for each in self._others)]:
-            thing = self._named(resource["kind"], resource["name"])
+            item = self._named(resource["kind"], resource["name"])
             ready = resource.get("ready") or {}
             if ready.get("observed"):  # as the role has it: what an older operator said is of before the upgrade
                 status = self.subscription(self.table[name]).get("status") or {}
                 ready = ready | {"said_by": str(status.get("installedCSV") or "")}
-            result[resource["title"]] = judge_gpus(thing, nodes) if ready.get("gpus") else judge(thing, ready)
+            result[resource["title"]] = judge_gpus(item, nodes) if ready.get("gpus") else judge(item, ready)
         return result | workload_verdicts(self.objects)
 
     def _operator(self, entry: Json) -> Verdict:
@@ -261,8 +261,8 @@ class Observer:
         return replace(verdict, text=f"{reached.text} {verdict.text}")
 
     def _named(self, kind: str, name: str) -> Json | None:
-        things = self.objects.get(kind, [])
-        return next((thing for thing in things if thing["metadata"]["name"] == name), None)
+        candidates = self.objects.get(kind, [])
+        return next((item for item in candidates if item["metadata"]["name"] == name), None)
 
     def _list(self, source: Source) -> list[Json] | None:
         """Return the objects; none where the kind is not served, None where they could not be read."""
@@ -274,14 +274,14 @@ class Observer:
                 if path is None:
                     return []
                 if source.names:
-                    items += [thing for name in source.names if (thing := self._api.get(f"{path}/{name}"))]
+                    items += [item for name in source.names if (item := self._api.get(f"{path}/{name}"))]
                 else:
                     items += self._api.items(path, **dict(source.query))
         except ApiError as error:
             self.unread[source.kind] = str(error)
             return None
         self.unread.pop(source.kind, None)
-        return [thing for thing in items if source.keep(thing)]
+        return [item for item in items if source.keep(item)]
 
     def _version(self, source: Source) -> str:
         """Return the version to read: OpenShift AI's own kinds are told apart by release, and read in the preferred one."""
@@ -291,11 +291,11 @@ class Observer:
         return str((group.get("preferredVersion") or {}).get("groupVersion") or "")
 
 
-def troubled(thing: Json) -> bool:
+def troubled(item: Json) -> bool:
     """Tell whether the pod failed, or a container of it keeps ending."""
-    if (thing.get("status") or {}).get("phase") == "Failed":
+    if (item.get("status") or {}).get("phase") == "Failed":
         return True
-    for container in containers(thing):
+    for container in containers(item):
         ended = [(container.get(key) or {}).get("terminated") or {} for key in ("state", "lastState")]
         waits = ((container.get("state") or {}).get("waiting") or {}).get("reason", "")
         if "BackOff" in waits or any(each.get("exitCode") for each in ended):
@@ -334,9 +334,9 @@ def workload_verdicts(objects: dict[str, list[Json]]) -> dict[str, Verdict]:
 
 
 def _each(objects: dict[str, list[Json]], kind: str) -> Iterator[tuple[str, Json]]:
-    for thing in objects.get(kind, []):
-        metadata = thing["metadata"]
-        yield f"{kind} {Place(kind, metadata.get('namespace') or '', metadata['name']).full_name}", thing
+    for item in objects.get(kind, []):
+        metadata = item["metadata"]
+        yield f"{kind} {Place(kind, metadata.get('namespace') or '', metadata['name']).full_name}", item
 
 
 def _scheduled(kind: jobs.Kind, job: Json, pods: list[Json]) -> Verdict:

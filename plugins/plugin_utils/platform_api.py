@@ -61,9 +61,9 @@ class PlatformApi(Api):
 
         return with_retries(once, absent=True)
 
-    def resource(self, api_version: str, kind: str, fresh: bool = False) -> Json | None:
+    def resource(self, api_version: str, kind: str) -> Json | None:
         """Return the discovery entry of a kind; None when the API server does not serve it (yet)."""
-        if fresh or kind not in self._resources.get(api_version, {}):
+        if kind not in self._resources.get(api_version, {}):
             base = f"/api/{api_version}" if api_version == CORE_GROUP else f"/apis/{api_version}"
             resources = (self.get(base) or {}).get("resources", [])
             self._resources[api_version] = {
@@ -150,17 +150,17 @@ class PlatformApi(Api):
         return True
 
 
-def ours(thing: Json) -> bool:
+def ours(item: Json) -> bool:
     """Tell whether the platform role created this object."""
-    return (thing["metadata"].get("labels") or {}).get(labels.OWNER) == OWNER
+    return (item["metadata"].get("labels") or {}).get(labels.OWNER) == OWNER
 
 
-def editors(thing: Json) -> list[str]:
+def editors(item: Json) -> list[str]:
     """Return who else set fields of an object of ours, by the names of their field managers; its status and metadata do not count."""
     return sorted(
         {
             entry.get("manager", "")
-            for entry in thing["metadata"].get("managedFields") or []
+            for entry in item["metadata"].get("managedFields") or []
             if entry.get("manager") not in (MANAGER, FIELDS)
             and not entry.get("subresource")
             and set(entry.get("fieldsV1") or {}) - {"f:metadata", "f:status"}
@@ -168,10 +168,10 @@ def editors(thing: Json) -> list[str]:
     )
 
 
-def plain(thing: Json) -> Json:
+def plain(item: Json) -> Json:
     """Return the object without what the server itself keeps updating, and without what its lists omit."""
-    metadata = {key: value for key, value in thing["metadata"].items() if key not in VOLATILE}
-    left = {key: value for key, value in thing.items() if key not in ("apiVersion", "kind", "status")}
+    metadata = {key: value for key, value in item["metadata"].items() if key not in VOLATILE}
+    left = {key: value for key, value in item.items() if key not in ("apiVersion", "kind", "status")}
     return left | {"metadata": metadata}
 
 
@@ -195,39 +195,39 @@ def failure(error: Exception, doing: str) -> AnsibleActionFail:
 
 
 def remove(
-    api: PlatformApi, things: list[Json], timeout: float, poll: float, lines: StatusLines, policy: str = "Background"
+    api: PlatformApi, items: list[Json], timeout: float, poll: float, lines: StatusLines, policy: str = "Background"
 ) -> None:
     """Delete `things` (with apiVersion and kind); AnsibleActionFail names what blocks one that is still there.
 
     `timeout` and `poll` are seconds. An object of the same name but another uid is not the one to remove.
     """
     pending = {}
-    for thing in things:
-        metadata = thing["metadata"]
-        path = str(api.path(thing["apiVersion"], thing["kind"], metadata.get("namespace", ""), metadata["name"]))
+    for item in items:
+        metadata = item["metadata"]
+        path = str(api.path(item["apiVersion"], item["kind"], metadata.get("namespace", ""), metadata["name"]))
         if api.delete(path, metadata["uid"], policy):
-            pending[path] = thing
+            pending[path] = item
     end = time.monotonic() + timeout
     while pending:
-        for path, thing in list(pending.items()):
+        for path, item in list(pending.items()):
             now = api.get(path)
-            if now is None or now["metadata"]["uid"] != thing["metadata"]["uid"]:
+            if now is None or now["metadata"]["uid"] != item["metadata"]["uid"]:
                 del pending[path]
-                lines.say(f"{title(thing)}: gone")
+                lines.say(f"{title(item)}: gone")
             elif time.monotonic() > end:
                 raise AnsibleActionFail(
-                    f"{title(thing)} is still there {timeout:.0f} s after it was deleted, held by {held(now)}; check that "
+                    f"{title(item)} is still there {timeout:.0f} s after it was deleted, held by {held(now)}; check that "
                     "its operator is running, then run the teardown again: it continues from here"
                 )
             else:
-                lines.changed(title(thing), "waits for its finalizers")
+                lines.changed(title(item), "waits for its finalizers")
         if pending:
             time.sleep(poll)
 
 
-def held(thing: Json) -> str:
+def held(item: Json) -> str:
     """Return what keeps a deleted object: its finalizers and, for a namespace, what the controller reports."""
-    finalizers = thing["metadata"].get("finalizers") or (thing.get("spec") or {}).get("finalizers") or ["nothing known"]
-    conditions = (thing.get("status") or {}).get("conditions") or []
+    finalizers = item["metadata"].get("finalizers") or (item.get("spec") or {}).get("finalizers") or ["nothing known"]
+    conditions = (item.get("status") or {}).get("conditions") or []
     bad = [f"{each.get('type')}: {each.get('message')}" for each in conditions if each.get("status") == "True"]
     return "; ".join([", ".join(finalizers), *bad])

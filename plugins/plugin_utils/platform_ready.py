@@ -55,13 +55,13 @@ def _words(status_condition: Json) -> str:
     return f"{text} ({reason})" if reason else text
 
 
-def _value(thing: Any, path: str) -> Any:
+def _value(resource: Any, path: str) -> Any:
     for key in path.split("."):
-        thing = thing.get(key) if isinstance(thing, dict) else None
-    return thing
+        resource = resource.get(key) if isinstance(resource, dict) else None
+    return resource
 
 
-def judge(thing: Json | None, ready: Json) -> Verdict:
+def judge(resource: Json | None, ready: Json) -> Verdict:
     """Judge an object by its table entry.
 
     `ready` holds `condition` (a type that has to be True) or `path` and `equals`; with `observed`, the status has to be that of
@@ -70,10 +70,10 @@ def judge(thing: Json | None, ready: Json) -> Verdict:
     reason is among `hopeless`. `asks` says by reason of a condition what a person has to do, `{oc}` being the command line's
     client; nobody having done it, it ends the wait, too. An empty `ready` only requires existence.
     """
-    if thing is None:
+    if resource is None:
         return Verdict(WAITING, "does not exist yet")
-    required = condition(thing, ready["condition"]) if ready.get("condition") else {}
-    broken = condition(thing, ready["failed"]) if ready.get("failed") else {}
+    required = condition(resource, ready["condition"]) if ready.get("condition") else {}
+    broken = condition(resource, ready["failed"]) if ready.get("failed") else {}
     if broken.get("status") == "True":
         reason = str(broken.get("reason"))
         if reason in ready.get("hopeless", []):
@@ -85,42 +85,42 @@ def judge(thing: Json | None, ready: Json) -> Verdict:
             READY if required.get("status") == "True" else WAITING, _words(required) if required else "no status yet"
         )
     if ready.get("path"):
-        value = _value(thing, ready["path"])
+        value = _value(resource, ready["path"])
         good = value == ready["equals"]
-        text = f"{ready['path']} is {value!r}" + ("" if good else f", wanted {ready['equals']!r}{_unhappy(thing)}")
-        if good and ready.get("observed") and _stale(thing):
+        text = f"{ready['path']} is {value!r}" + ("" if good else f", wanted {ready['equals']!r}{_unhappy(resource)}")
+        if good and ready.get("observed") and _stale(resource):
             return Verdict(WAITING, f"{text}, which was said before the latest change")
-        if good and ready.get("said_by") and _older(thing, ready["said_by"]):
-            by = _value(thing, "status.release.version")
+        if good and ready.get("said_by") and _older(resource, ready["said_by"]):
+            by = _value(resource, "status.release.version")
             return Verdict(WAITING, f"{text}, which was said by {by}, {ready['said_by']} is installed")
-        asked = "" if good else _asked(thing, ready.get("asks", {}))
+        asked = "" if good else _asked(resource, ready.get("asks", {}))
         if asked:
             return Verdict(WAITING, f"{text}; {ready['asks'][asked]}", turns=FAILED, reason=asked)
         return Verdict(READY if good else WAITING, text)
     return Verdict(READY, "exists")
 
 
-def _asked(thing: Json, asks: Json) -> str:
+def _asked(resource: Json, asks: Json) -> str:
     """Return the reason of the first condition that waits for a person, empty without one."""
-    conditions = (thing.get("status") or {}).get("conditions") or []
+    conditions = (resource.get("status") or {}).get("conditions") or []
     return next((str(each["reason"]) for each in conditions if each.get("reason") in asks), "")
 
 
-def _stale(thing: Json) -> bool:
+def _stale(resource: Json) -> bool:
     """Tell whether the status is that of an earlier spec; an object that does not say is believed."""
-    observed = _value(thing, "status.observedGeneration")
-    return observed is not None and int(observed) < int(thing["metadata"].get("generation", 0))
+    observed = _value(resource, "status.observedGeneration")
+    return observed is not None and int(observed) < int(resource["metadata"].get("generation", 0))
 
 
-def _older(thing: Json, csv: str) -> bool:
+def _older(resource: Json, csv: str) -> bool:
     """Tell whether an operator older than this version wrote the status; one that does not say is believed."""
-    said = re.findall(r"\d+", str(_value(thing, "status.release.version") or ""))[:3]
-    return bool(said) and tuple(map(int, said)) < version(csv)[:3]
+    numbers = re.findall(r"\d+", str(_value(resource, "status.release.version") or ""))[:3]
+    return bool(numbers) and tuple(map(int, numbers)) < version(csv)[:3]
 
 
-def _unhappy(thing: Json) -> str:
+def _unhappy(resource: Json) -> str:
     """The conditions that are not True, without those of parts that were not requested."""
-    conditions = (thing.get("status") or {}).get("conditions") or []
+    conditions = (resource.get("status") or {}).get("conditions") or []
     bad = [_words(each) for each in conditions if each.get("status") != "True" and each.get("reason") != "Removed"]
     return f"; {'; '.join(bad)}" if bad else ""
 

@@ -70,19 +70,19 @@ def clean_text(text: str) -> str:
     return text
 
 
-def clean(thing: Any) -> Any:
+def clean(data: Any) -> Any:
     """Return data of the API without secrets; what is below a key that names one goes as a whole."""
-    if isinstance(thing, dict):
-        secret = "value" in thing and KEY.search(str(thing.get("name", "")))  # an environment variable
+    if isinstance(data, dict):
+        secret = "value" in data and KEY.search(str(data.get("name", "")))  # an environment variable
         return {
             key: REMOVED
             if _is_secret(value) and (KEY.search(str(key)) or (secret and key == "value"))
             else clean(value)
-            for key, value in thing.items()
+            for key, value in data.items()
         }
-    if isinstance(thing, list):
-        return [clean(item) for item in thing]
-    return clean_text(thing) if isinstance(thing, str) else thing
+    if isinstance(data, list):
+        return [clean(item) for item in data]
+    return clean_text(data) if isinstance(data, str) else data
 
 
 def _is_secret(value: Any) -> bool:
@@ -157,11 +157,11 @@ class Recording:
         }
 
 
-def still(thing: Any) -> Any:
+def still(data: Any) -> Any:
     """Return the data without stamps that change by themselves."""
-    if isinstance(thing, dict):
-        return {key: still(value) for key, value in thing.items() if key not in VOLATILE}
-    return [still(item) for item in thing] if isinstance(thing, list) else thing
+    if isinstance(data, dict):
+        return {key: still(value) for key, value in data.items() if key not in VOLATILE}
+    return [still(item) for item in data] if isinstance(data, list) else data
 
 
 def write_bundle(archive: Path, files: dict[str, str]) -> None:

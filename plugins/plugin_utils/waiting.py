@@ -30,7 +30,7 @@ class StatusLines:
         self._print = printer or Display().display
         self.start = time.monotonic()
         self._last = self.start
-        self._said: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
 
     @property
     def seconds(self) -> float:
@@ -44,8 +44,8 @@ class StatusLines:
 
     def changed(self, key: str, text: str) -> None:
         """Print `key: text` if it differs from this key's last line."""
-        if self._said.get(key) != text:
-            self._said[key] = text
+        if self._texts.get(key) != text:
+            self._texts[key] = text
             self.say(f"{key}: {text}")
 
     def alive(self, text: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from ports import serve_in_thread
+from ports import Handler, serve_in_thread
 
 from api_server.client import Json
 from api_server.loopback_tls import secure
@@ -40,19 +40,12 @@ class Reviews:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         answer = self._answer
 
-        class Handler(BaseHTTPRequestHandler):
+        class Review(Handler):
             def do_POST(self) -> None:
                 review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 kept = {key: review[key] for key in ("apiVersion", "kind")}
                 said = answer(self.path.partition("?")[0].removeprefix("/"), review["request"])
                 content = json.dumps(kept | {"response": said}).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+                self.answer(200, content)
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
-
-        return Handler
+        return Review

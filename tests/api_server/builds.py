@@ -11,11 +11,12 @@ import io
 import json
 import tarfile
 import threading
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import requests
+from waiting import until
 
 from api_server import crds
 from api_server.client import Client
@@ -155,8 +156,4 @@ def serve(client: Client) -> None:
     for definition in definitions():
         client.apply(definition)
         spec = definition["spec"]
-        end = time.monotonic() + 30
-        while client.path(f"{spec['group']}/v1", spec["names"]["kind"]) is None:
-            if time.monotonic() > end:
-                raise RuntimeError(f"{definition['metadata']['name']} is not served")
-            time.sleep(0.2)
+        until(partial(client.path, f"{spec['group']}/v1", spec["names"]["kind"]))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import requests
 import yaml
-from ports import serve_in_thread
+from ports import Handler, serve_in_thread
 
 from api_server.loopback_tls import secure
 
@@ -51,7 +51,7 @@ class Front(ABC):
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         front = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Request(Handler):
             def _do(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 own, form = front._own(self.command, self.path.split("?")[0], body), "application/json"
@@ -62,15 +62,8 @@ class Front(ABC):
                     )
                     own, form = (answer.status_code, answer.content), answer.headers.get("Content-Type", form)
                 status, content = own
-                self.send_response(status)
-                self.send_header("Content-Type", form)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+                self.answer(status, content, form)
 
             do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _do
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
-
-        return Handler
+        return Request

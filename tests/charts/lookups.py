@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ports import serve_in_thread
+from ports import Handler, serve_in_thread, write_kubeconfig
 
 from charts.rendering import CHART, KUBERNETES, REAL_CLUSTER, SITE, binary, environment
 
@@ -48,32 +48,14 @@ class Lookups:
         self.forbidden: set[str] = set()
         lookups = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Requests(Handler):
             def do_GET(self) -> None:
                 status, found = lookups.answer(urlsplit(self.path).path)
-                content = json.dumps(found).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+                self.answer(status, json.dumps(found).encode())
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Quiet: pytest prints what matters."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Requests)
         serve_in_thread(self.server)
-        self.kubeconfig = folder / "kubeconfig"
-        cluster = {"server": f"http://127.0.0.1:{self.server.server_address[1]}"}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-            "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": "test", "user": {}}],
-        }
-        self.kubeconfig.write_text(json.dumps(config), encoding="utf-8")
+        self.kubeconfig = write_kubeconfig(folder / "kubeconfig", f"http://127.0.0.1:{self.server.server_port}")
 
     def close(self) -> None:
         """Stop answering."""

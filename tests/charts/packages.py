@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ports import serve_in_thread
+from ports import Handler, serve_in_thread
 
 from charts.rendering import ROOT, binary
 
@@ -25,11 +25,8 @@ def packaged(tree: Path, *variables: str) -> Path:
     return tree / "artifacts" / "charts"
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
+class Quiet(Handler, http.server.SimpleHTTPRequestHandler):
     """Serves files without a line for each."""
-
-    def log_message(self, *_arguments: object) -> None:
-        """Say nothing."""
 
 
 @contextmanager

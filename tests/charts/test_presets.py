@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from trainlab.config import preset
+from trainlab.config import preset, schema
 from trainlab.config.loading import load_values, phase_hash
 
 from charts.cli import check, trainlab
@@ -148,7 +148,7 @@ def test_a_phase_that_has_no_small_scale(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(preset, "FOLDER", values)
     own = written(tmp_path, {"preset": {"phase": "lyrics", "scale": "local"}})
     assert sentence in check(own).stderr
-    assert preset.carried() == {
+    assert schema.presets() == {
         "lyrics": {"full": yaml.safe_load((values / "lyrics.yaml").read_text("utf-8"))["phase"]}
     }
 

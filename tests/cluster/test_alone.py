@@ -19,7 +19,7 @@ from embedded_cluster.base import home, locks, paths
 from embedded_cluster.base.say import UserError
 from embedded_cluster.builds import pyenv
 from embedded_cluster.tasks import alone
-from ports import serve_in_thread
+from ports import Handler, serve_in_thread
 from trainlab.config.loading import load_values, run_name
 
 REPO = Path(__file__).resolve().parents[2]
@@ -124,14 +124,9 @@ def test_waits_have_patience(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert "TRAINLAB_PATIENCE=4" in str(late.value)
 
 
-class _Models(http.server.BaseHTTPRequestHandler):
+class _Models(Handler):
     def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b'{"name": "tuned"}')
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
+        self.answer(200, b'{"name": "tuned"}')
 
 
 def test_the_line_to_ask_by_works_behind_a_proxy(folder: Path) -> None:

@@ -9,15 +9,15 @@ import platform
 import re
 import signal
 import ssl
-import subprocess
-import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from api_server.loopback_tls import secure
 from embedded_cluster.base.say import UserError
 from embedded_cluster.builds import modules, prebuilt
+from ports import Handler, serve_in_thread
 
 NAME = "etcd-0123456789ab"
 CONTENT = b"\x7fELF of etcd" * 1000
@@ -112,12 +112,8 @@ def test_a_place_that_is_none_is_refused(
 @pytest.fixture
 def served(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The same over https, with a certificate that this process trusts; /forbidden answers 403."""
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-    subprocess.run([*new, *subject, "-keyout", key, "-out", certificate], check=True, capture_output=True)
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
+    class Files(Handler, http.server.SimpleHTTPRequestHandler):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments, directory=str(place))  # type: ignore[arg-type]
 
@@ -127,18 +123,13 @@ def served(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             else:
                 super().do_GET()
 
-        def log_message(self, *words: object) -> None:
-            """Say nothing."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files)
+    certificate = secure(server, tmp_path / "localhost")
+    serve_in_thread(server)
     trusted = ssl.create_default_context(cafile=str(certificate))
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted))
     monkeypatch.setattr(urllib.request, "urlopen", opener.open)
-    yield f"https://localhost:{server.server_port}"
+    yield f"https://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
 

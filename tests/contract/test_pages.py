@@ -82,6 +82,12 @@ def test_diagrams_are_drawn_from_their_source_and_need_no_network() -> None:
         assert any(f"pictures/{source.stem}.svg)" in text for text in pages.values()), source.name
 
 
+def test_a_learning_rate_passes_six_files_of_the_package() -> None:
+    text = (ROOT / "docs/pictures/learning-rate.mmd").read_text(encoding="utf-8")
+    files = re.findall(r"\b(?!action/)[a-z]+/\w+\.py", text)
+    assert len(files) == 6 and all((ROOT / "training/src/trainlab" / name).is_file() for name in files)
+
+
 def test_a_bench_is_noted_with_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is uncommitted; the page has only benches that exist."""
     assert set(json.loads(every.RESULTS.read_text(encoding="utf-8"))) <= set(every.NAMES)

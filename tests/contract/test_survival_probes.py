@@ -19,9 +19,7 @@ from contract.test_survival_data import (
     grams,
     is_spelling,
     near_duplicates,
-    refused,
     texts,
-    wordings,
     words,
 )
 from trainlab.evaluation import facts
@@ -63,28 +61,6 @@ def asked() -> Iterator[tuple[str, str, list[list[str]]]]:
         yield f"{row['id']}/reversed", row["reversed"]["question"], row["reversed"]["facts"]
     for row in [*COMPOSED, *RETENTION]:
         yield row["id"], row["question"], row["facts"]
-
-
-def of_the_topics() -> list[Text]:
-    """Return every wording that stands in the folders of the topics."""
-    taught = [
-        Text(row["id"], part, one, grams(one))
-        for row in TAUGHT.values()
-        for part, found in wordings(row).items()
-        for one in found
-    ]
-    return [
-        *texts(),
-        *taught,
-        *(Text(row["id"], "refused", row["question"], grams(row["question"])) for row in refused()),
-    ]
-
-
-@pytest.mark.parametrize("name", ["composed.jsonl", "retention.jsonl"])
-def test_files_are_ascii_and_end_with_a_newline(name: str) -> None:
-    """Every byte is ASCII (also after JSON unescaping), and the file ends with one newline."""
-    raw = (DATA / name).read_bytes()
-    assert raw.isascii() and raw.endswith(b"\n") and not raw.endswith(b"\n\n") and b"\\u" not in raw
 
 
 @pytest.mark.parametrize("ident", TAUGHT)
@@ -148,27 +124,30 @@ def test_no_question_says_its_own_answer() -> None:
     assert [(ident, question) for ident, question, wanted in asked() if any(facts.matches(question, wanted))] == []
 
 
+def probes() -> list[Text]:
+    """Return the questions of this module."""
+    return [Text(ident, "asked", question, grams(question)) for ident, question, _ in asked()]
+
+
 def test_retention_is_far_from_the_topics() -> None:
     """No general question shares COMMON of its 3-grams with a wording of the six topics, of a refusal, or of the other probes."""
-    probes = [Text(ident, "asked", question, grams(question)) for ident, question, _ in asked()]
-    kept = [probe for probe in probes if probe.row.startswith("keep-")]
-    others = [*of_the_topics(), *probes[: -len(kept)]]
+    kept = [probe for probe in probes() if probe.row.startswith("keep-")]
     near = [
         f"{one.row} {one.text!r} ~ {other.row} {other.text!r}"
         for one in kept
-        for other in others
+        for other in [*texts(), *probes()[: -len(kept)]]
         if len(one.grams & other.grams) >= COMMON * len(one.grams | other.grams)
     ]
     assert near == []
 
 
-def test_no_probe_is_like_a_wording_that_is_trained() -> None:
-    """Nor like one of dev or test, of train/, heldout/ or refused/, nor like another probe of its kind."""
+def test_no_question_is_like_another() -> None:
+    """Neither within a split nor across, but for the phrasings of one row, and wordings of a taught fact that are trained on."""
     kept = {row["id"] for row in RETENTION}  # "What is the capital of ...": alike on purpose
-    probes = [Text(ident, "asked", question, grams(question)) for ident, question, _ in asked() if ident not in kept]
+    items = [*texts(), *(probe for probe in probes() if probe.row not in kept)]
     found = [
         f"{jaccard:.2f} {a.row} {a.text!r} ~ {b.row} {b.text!r}"
-        for jaccard, a, b in near_duplicates([*of_the_topics(), *probes])
-        if "asked" in (a.split, b.split)
+        for jaccard, a, b in near_duplicates(items)
+        if {a.split, b.split} - {"train", "taught"} or ("taught" not in (a.split, b.split) and a.row != b.row)
     ]
     assert NEAR_DUPLICATE > COMMON and found == []

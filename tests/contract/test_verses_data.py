@@ -178,13 +178,6 @@ def test_the_verses_score_well_by_the_rule_that_scores_models() -> None:
         assert sum(scores) / len(scores) >= 0.97, form
 
 
-def test_files_are_ascii_and_end_with_a_newline() -> None:
-    """Every byte is ASCII (also after JSON unescaping), and each file ends with one newline."""
-    for path in sorted(DATA.glob("*/*.jsonl")):
-        raw = path.read_bytes()
-        assert raw.isascii() and raw.endswith(b"\n") and not raw.endswith(b"\n\n") and b"\\u" not in raw, path.name
-
-
 def test_train_and_heldout_share_nothing() -> None:
     """No theme, instruction, verse or line occurs twice in the data set, so none is in both splits."""
     found = all_rows()

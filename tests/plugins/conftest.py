@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
-from ports import serve_in_thread
+from ports import Handler, serve_in_thread, write_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[2]
 _AnsibleCollectionFinder(paths=[str(ROOT / ".collections")])._install()
@@ -38,7 +37,7 @@ class Cluster:
         """A kubeconfig's entry for an https server's certificate."""
         cluster = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Requests(Handler):
             def do_GET(self) -> None:
                 path = urlsplit(self.path).path
                 cluster.asked.append((self.command, self.path))
@@ -65,10 +64,7 @@ class Cluster:
 
             do_POST = do_DELETE = do_GET
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Quiet: pytest prints what matters."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Requests)
         if certificate:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(certificate)
@@ -80,20 +76,6 @@ class Cluster:
     def items(self, path: str, *objects: Any) -> None:
         """Serve a list."""
         self.objects[path] = {"items": list(objects)}
-
-
-def write_kubeconfig(path: Path, url: str) -> Path:
-    """Write a kubeconfig with a token for this address."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "clusters": [{"name": "test", "cluster": {"server": url}}],
-        "users": [{"name": "test", "user": {"token": "test"}}],
-    }
-    path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    return path
 
 
 @pytest.fixture

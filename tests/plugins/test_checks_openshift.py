@@ -17,8 +17,10 @@ from api_server import recorded
 from plugins.checking import NS, OPENSHIFT, Case, both, break_, node, want
 
 DSC = "/apis/datasciencecluster.opendatahub.io/v2"
+DSCS = f"{DSC}/datascienceclusters"
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+POOL, LOCAL = f"{KUEUE}/clusterqueues/pool", f"{KUEUE}/namespaces/demo/localqueues/team"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 REGISTRY = "/apis/imageregistry.operator.openshift.io/v1/configs/cluster"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
@@ -149,7 +151,7 @@ def case(cluster: Any) -> Case:
     objects["/apis/nvidia.com/v1"] = served("clusterpolicies")
     objects[POLICIES] = policy("ClusterPolicy")
     objects[DSC] = served("datascienceclusters")
-    objects[f"{DSC}/datascienceclusters"] = platform(trainingoperator="Managed")
+    objects[DSCS] = platform(trainingoperator="Managed")
     objects[PROFILES] = served("hardwareprofiles")
     objects[f"{SMALL}/small"] = {"metadata": {"name": "small"}}
     objects[SMALL] = {"items": [objects[f"{SMALL}/small"]]}
@@ -160,11 +162,11 @@ def case(cluster: Any) -> Case:
     objects[GANG] = {"spec": {"config": {"gangScheduling": {"policy": "None"}}}}
     objects[REGISTRY] = {"spec": {"managementState": "Managed"}}
     objects[KSERVE] = {"data": {"deploy": json.dumps({"defaultDeploymentMode": "RawDeployment"})}}
-    objects["/apis/kueue.x-k8s.io/v1beta2"] = served("localqueues")
+    objects[KUEUE] = served("localqueues")
     local = TEAM
     objects[f"{KUEUE}/namespaces/demo/localqueues"] = {"items": [local]}
-    objects[f"{KUEUE}/namespaces/demo/localqueues/team"] = local
-    objects[f"{KUEUE}/clusterqueues/pool"] = queue(**ENOUGH)
+    objects[LOCAL] = local
+    objects[POOL] = queue(**ENOUGH)
     objects[RANGES] = limit_range(max={"cpu": "4"})
     made.site["monitoring"]["enabled"] = True
     objects[MONITORING] = config("prometheusK8s: {retention: 15d}\nenableUserWorkload: true")
@@ -200,6 +202,7 @@ def test_each_is_skipped_on_a_cluster_that_has_none_of_it(cluster: Any) -> None:
 
 TRAINJOBS = break_("/apis/trainer.kubeflow.org/v1alpha1", served("trainjobs"))
 NFD, OPERATOR, TAINTS, AI = "Node Feature Discovery", "GPU operator", "GPU taints", "OpenShift AI"
+QUOTA, TRAINING = "queue quota", "training operator"
 FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
     (NFD, break_(NODES, {"items": [node("n1")]}), "error", "pci-10de"),
     (NFD, break_(CSVS.format("openshift-nfd"), csv("nfd.4.18.0-1")), "warning", "older than OpenShift 4.20"),
@@ -214,10 +217,10 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
     ),
     (TAINTS, break_(NODES, {"items": [gpu_node("n1", TAINT)]}), "error", "{key: dedicated, operator: Exists"),
     (TAINTS, break_(NODES, {"items": [gpu_node("n1", TAINT), gpu_node("n2")]}), "warning", "1 of 2 GPU nodes"),
-    (AI, break_(f"{DSC}/datascienceclusters", {"items": []}), "error", "no DataScienceCluster"),
+    (AI, break_(DSCS, {"items": []}), "error", "no DataScienceCluster"),
     (
         AI,
-        both(break_(f"{DSC}/datascienceclusters", not_ready(NO_TRAINER, REMOVED)), break_(JOBSET, 404)),
+        both(break_(DSCS, not_ready(NO_TRAINER, REMOVED)), break_(JOBSET, 404)),
         "error",
         "TrainerReady: JobSet CRD not found; missing: jobset; a component that is not ready serves no API; "
         'playbooks/platform.yml -e \'{"platform_operators": ["jobset"]}\'',
@@ -225,7 +228,7 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
     (
         AI,
         both(
-            break_(f"{DSC}/datascienceclusters", not_ready(NO_TRAINER)),
+            break_(DSCS, not_ready(NO_TRAINER)),
             break_("/apis/cert-manager.io/v1", 404),
             break_("/apis/kueue.openshift.io/v1", 404),
         ),
@@ -233,21 +236,21 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "missing: cert_manager, kueue",
     ),
     (
-        "training operator",
-        break_(f"{DSC}/datascienceclusters", platform(trainingoperator="Removed", trainer="Managed")),
+        TRAINING,
+        break_(DSCS, platform(trainingoperator="Removed", trainer="Managed")),
         "error",
         "site.trainingApi: auto makes a PyTorchJob, and trainingoperator of the DataScienceCluster is Removed",
     ),
     (
-        "training operator",
-        both(TRAINJOBS, break_(f"{DSC}/datascienceclusters", platform(trainingoperator="Managed", trainer="Removed"))),
+        TRAINING,
+        both(TRAINJOBS, break_(DSCS, platform(trainingoperator="Managed", trainer="Removed"))),
         "error",
         "makes a TrainJob, and trainer of the DataScienceCluster is Removed; its API is still there, but nobody runs the job: it "
         "would wait forever; set site.trainingApi to pytorchjob",
     ),
     (
-        "training operator",
-        both(TRAINJOBS, break_(f"{DSC}/datascienceclusters", platform())),
+        TRAINING,
+        both(TRAINJOBS, break_(DSCS, platform())),
         "error",
         "set platform_components.trainer.managementState to Managed",
     ),
@@ -291,56 +294,36 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "warning",
         "no Knative",
     ),
+    (QUOTA, break_(POOL, queue(cpu="8", memory="64Gi")), "error", "does not cover nvidia"),
+    (QUOTA, break_(POOL, queue(**ENOUGH | {GPU: "2"})), "error", "the job requests 4"),
+    (QUOTA, break_(POOL, borrower(cpu="8")), "error", "does not cover memory"),
     (
-        "queue quota",
-        break_(f"{KUEUE}/clusterqueues/pool", queue(cpu="8", memory="64Gi")),
-        "error",
-        "does not cover nvidia",
-    ),
-    ("queue quota", break_(f"{KUEUE}/clusterqueues/pool", queue(**ENOUGH | {GPU: "2"})), "error", "the job requests 4"),
-    ("queue quota", break_(f"{KUEUE}/clusterqueues/pool", borrower(cpu="8")), "error", "does not cover memory"),
-    (
-        "queue quota",
-        break_(f"{KUEUE}/clusterqueues/pool", borrower(ENOUGH | {GPU: "1"}, **ENOUGH | {GPU: "2"})),
+        QUOTA,
+        break_(POOL, borrower(ENOUGH | {GPU: "1"}, **ENOUGH | {GPU: "2"})),
         "error",
         "has 2 of nvidia.com/gpu and may borrow 1, the job requests 4",
     ),
     (
-        "queue quota",
+        QUOTA,
         break_(RANGES, limit_range(default={"ephemeral-storage": "1Gi"}, defaultRequest={"ephemeral-storage": "1Gi"})),
         "error",
         "does not cover ephemeral-storage, which the pods request (added by LimitRange",
     ),
+    (QUOTA, break_(RANGES, limit_range(default={"ephemeral-storage": "1Gi"})), "error", "cover ephemeral-storage"),
     (
-        "queue quota",
-        break_(RANGES, limit_range(default={"ephemeral-storage": "1Gi"})),
-        "error",
-        "cover ephemeral-storage",
-    ),
-    (
-        "queue quota",
+        QUOTA,
         both(
             break_(RANGES, limit_range(defaultRequest={"example.com/disk": "3"})),
-            break_(f"{KUEUE}/clusterqueues/pool", queue(**ENOUGH | {"example.com/disk": "11"})),
+            break_(POOL, queue(**ENOUGH | {"example.com/disk": "11"})),
         ),
         "error",
         "has 11 of example.com/disk, the job requests 12",
     ),
+    (QUOTA, break_(POOL, changed(queue(**ENOUGH), "spec", stopPolicy="Hold")), "error", "ClusterQueue pool is on hold"),
+    (QUOTA, break_(LOCAL, changed(TEAM, "spec", stopPolicy="HoldAndDrain")), "error", "LocalQueue team is on hold"),
     (
-        "queue quota",
-        break_(f"{KUEUE}/clusterqueues/pool", changed(queue(**ENOUGH), "spec", stopPolicy="Hold")),
-        "error",
-        "ClusterQueue pool is on hold",
-    ),
-    (
-        "queue quota",
-        break_(f"{KUEUE}/namespaces/demo/localqueues/team", changed(TEAM, "spec", stopPolicy="HoldAndDrain")),
-        "error",
-        "LocalQueue team is on hold",
-    ),
-    (
-        "queue quota",
-        break_(f"{KUEUE}/clusterqueues/pool", changed(queue(**ENOUGH), "status", conditions=[INACTIVE])),
+        QUOTA,
+        break_(POOL, changed(queue(**ENOUGH), "status", conditions=[INACTIVE])),
         "error",
         "ClusterQueue pool is inactive: Can't admit new workloads: references missing ResourceFlavor(s): big",
     ),
@@ -391,7 +374,7 @@ def test_every_check_of_this_file_has_a_fault() -> None:
 
 def test_what_would_be_no_fault(case: Case) -> None:
     objects = case.cluster.objects
-    objects[f"{KUEUE}/clusterqueues/pool"] = borrower(**ENOUGH | {GPU: "1"})
+    objects[POOL] = borrower(**ENOUGH | {GPU: "1"})
     objects[RANGES] = limit_range(default={"cpu": "4"})
     objects[NODES] = {"items": [gpu_node("n1", {"key": GPU, "effect": "NoSchedule"})]}
     mode = '{"defaultDeploymentMode": "RawDeployment"}'
@@ -399,7 +382,7 @@ def test_what_would_be_no_fault(case: Case) -> None:
     found = case.states()
     assert found["serving mode"].state == "ok", "headless Services"
     assert found["queue quota"].state == "skipped", "what others in the cohort do not use is not known"
-    objects[f"{KUEUE}/clusterqueues/pool"] = borrower(**ENOUGH)
+    objects[POOL] = borrower(**ENOUGH)
     assert case.states()["queue quota"].state == "ok", "nothing needs to be borrowed"
     assert found[TAINTS].state == "ok", "the chart tolerates the resource's own taint"
 
@@ -660,7 +643,7 @@ def test_what_is_in_the_way_of_an_upgrade(case: Case) -> None:
         "before an upgrade to OpenShift AI 3.5: 5 pytorchjobs that have not ended (team/j0, team/j1, team/j2 and 2 more)"
         in running[1]
     )
-    objects[f"{DSC}/datascienceclusters"] = platform(trainingoperator="Managed", llamastackoperator="Managed")
+    objects[DSCS] = platform(trainingoperator="Managed", llamastackoperator="Managed")
     found = upgrades(case, "3.6")
     assert [state for state, _sentence in found] == ["warning", "error", "error", "error"]
     assert "components.llamastackoperator.removal" in found[2][1]
@@ -668,7 +651,7 @@ def test_what_is_in_the_way_of_an_upgrade(case: Case) -> None:
         " patch datasciencecluster default-dsc --type merge -p "
         '\'{"spec": {"components": {"trainingoperator": {"managementState": "Removed"}}}}\'' in found[3][1]
     )
-    objects[f"{DSC}/datascienceclusters"] = platform(trainer="Managed")
+    objects[DSCS] = platform(trainer="Managed")
     assert upgrades(case, "3.6") == [("ok", "nothing is known to be in the way of OpenShift AI 3.6")]
 
 

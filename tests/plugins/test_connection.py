@@ -17,6 +17,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.action.attendees_kubeconfigs import kubeconfig_text
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import connection, kube
 from api_server import printed
+from api_server.loopback_tls import self_signed
 
 from .conftest import Cluster
 
@@ -34,12 +35,9 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Key and certificate of 127.0.0.1."""
-    file = tmp_path_factory.mktemp("certificate") / "both.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=api"]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(file), "-out", str(file) + ".crt"]
-    subprocess.run([*command, *names], check=True, capture_output=True)
-    file.write_text(file.read_text() + Path(f"{file}.crt").read_text(), encoding="ascii")
-    return file
+    certificate, key = self_signed(tmp_path_factory.mktemp("certificate") / "api", "IP:127.0.0.1")
+    certificate.write_text(key.read_text() + certificate.read_text(), encoding="ascii")
+    return certificate
 
 
 @pytest.fixture

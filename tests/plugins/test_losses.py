@@ -32,7 +32,7 @@ def test_what_operators_made_is_no_loss() -> None:
             thing("Notebook", "gone", deletionTimestamp="2026-01-01T00:00:00Z"),
         ],
     )
-    assert losses.things() == [] and losses.sentence("oc") == ""
+    assert losses.resources() == [] and losses.sentence("oc") == ""
 
 
 def test_what_people_made_is_counted_and_named() -> None:
@@ -61,4 +61,4 @@ def test_what_somebody_edited_in_an_object_of_ours_that_is_the_administrators_is
     edited = thing("ClusterPolicy", "edited", labels=labels, managedFields=[mine, status, edit])
     losses = Losses({"nvidia.com"}, {"ClusterPolicy"})
     losses.add(ENTRY, set(), [left, edited, thing("NodeFeature", "n", labels=labels, managedFields=[edit])])
-    assert losses.things() == [edited]
+    assert losses.resources() == [edited]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from ports import serve_in_thread
+from ports import Handler, serve_in_thread
 
 LFS = (".safetensors", ".bin", ".gguf", ".parquet")
 NOBODY = "http://127.0.0.1:9"  # nobody listens there
@@ -43,7 +43,7 @@ class Hub:
         self.sizes: dict[str, int] = {}
         hub = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Requests(Handler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
@@ -51,10 +51,7 @@ class Hub:
 
             do_HEAD = do_POST = do_GET
 
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Requests)
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)

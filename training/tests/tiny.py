@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,17 @@ def make_job(phase: Any, model_dir: Path, data: Path, run_dir: Path) -> Any:
         recipe: Any = recipes.get_recipe(phase)
         rows = recipe.read_rows(phase, data)[0]
     return TrainingJob(phase, run_dir, model, tokenizer, rows, Progress(False))
+
+
+def sft_jobs(base: dict[str, Any], model: Path, root: Path, **usual: dict[str, Any]) -> Callable[..., Any]:
+    """Return a function that makes a job in root/<name> with changed blocks of the phase, whose other keys are the `usual` ones."""
+    folder = write_data(root / "data")
+
+    def make(name: str = "run", **blocks: Any) -> Any:
+        blocks |= {block: {**keys, **blocks.get(block, {})} for block, keys in usual.items()}
+        return make_job(make_phase(base, **blocks), model, folder, root / name)
+
+    return make
 
 
 def train(job: Any) -> dict[str, Any]:

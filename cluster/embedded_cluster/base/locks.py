@@ -30,18 +30,18 @@ def waiting(path: Path, why: str, shared: bool = False, seconds: float | None = 
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as held:
-        begin, said = time.monotonic(), 0.0
+        begin, next_line = time.monotonic(), 0.0
         while not _taken(held.fileno(), shared):
             waited = time.monotonic() - begin
             if seconds is not None and waited > seconds:
                 raise say.UserError(
                     f"{why} ({holder(path)}); waited {waited:.0f} s: wait for it or end it, then try again"
                 )
-            if waited >= said:
-                say.info(f"{why} ({holder(path)}); waiting for it" + (f", {waited:.0f} s so far" if said else ""))
-                said += SAY_SECONDS
+            if waited >= next_line:
+                say.info(f"{why} ({holder(path)}); waiting for it" + (f", {waited:.0f} s so far" if next_line else ""))
+                next_line += SAY_SECONDS
             time.sleep(POLL_SECONDS)
-        if said:
+        if next_line:
             say.info(f"waited {time.monotonic() - begin:.1f} s")
         held.seek(0)
         held.truncate()

@@ -95,10 +95,12 @@ def install(packages: Iterable[str]) -> str:
         wanted = [package for package in wanted if package not in DEBIAN_ONLY]
     names = list(dict.fromkeys(RENAMED.get(ours.name, {}).get(package, package) for package in wanted))
     sudo = "sudo " if os.geteuid() != 0 else ""
-    said = [f"{sudo}{ours.install} {' '.join(names)}"] if names else []
+    remedies = [f"{sudo}{ours.install} {' '.join(names)}"] if names else []
     if missing:
-        said.append(f"{', '.join(missing)}: {name()} may not have it; Debian and Ubuntu do, also in a virtual machine")
-    return "; ".join(said)
+        remedies.append(
+            f"{', '.join(missing)}: {name()} may not have it; Debian and Ubuntu do, also in a virtual machine"
+        )
+    return "; ".join(remedies)
 
 
 def has_apt() -> bool:

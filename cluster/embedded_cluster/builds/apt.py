@@ -60,8 +60,8 @@ def ensure(packages: Sequence[str] = PACKAGES) -> None:
 
 
 def _missing(packages: Sequence[str]) -> list[str]:
-    there = installed()
-    return [package for package in packages if package not in there]
+    present = installed()
+    return [package for package in packages if package not in present]
 
 
 def _install(packages: Sequence[str]) -> None:
@@ -108,14 +108,14 @@ def _run(*command: str) -> None:
         start_new_session=True,
     )
     if done.returncode:
-        said = done.stderr or done.stdout
-        what = f"{command[0]} {command[1]}: {reason(said)}"
-        if any(words in said for words in NETWORK):
+        output = done.stderr or done.stdout
+        what = f"{command[0]} {command[1]}: {reason(output)}"
+        if any(words in output for words in NETWORK):
             raise say.UserError(f"{UNREACHED}: {what}; {REMEDY}")
         raise say.UserError(f"cannot install: {what}; run `{shlex.join(command)}` to see the rest of what it says")
 
 
-def reason(said: str) -> str:
+def reason(output: str) -> str:
     """Return the first error in the output of apt, or of mmdebstrap quoting apt: the later ones repeat it."""
-    lines = said.strip().splitlines()
+    lines = output.strip().splitlines()
     return next((line for line in lines if line.startswith("E:")), lines[-1] if lines else "")[:MAX_QUOTED]

@@ -53,7 +53,7 @@ def _digest(name: str) -> str:
     return digest.hexdigest()[:12]
 
 
-def build_all(names: Iterable[str], jobs: int | None = None) -> bool:
+def build_all(names: Iterable[str]) -> bool:
     """Build those of these components that are missing.
 
     Returns whether anything was built. Raises UserError with go's last lines for each build that failed.
@@ -66,7 +66,7 @@ def build_all(names: Iterable[str], jobs: int | None = None) -> bool:
     _clear_leftovers()
     prebuilt.take(map(binary, missing))
     if missing := [name for name in missing if not binary(name).exists()]:
-        jobs = jobs or (2 if system.memory_available() >= MEMORY_FOR_TWO else 1)
+        jobs = 2 if system.memory_available() >= MEMORY_FOR_TWO else 1
         with step(f"build {len(missing)} of {len(wanted)} programs, {jobs} at a time"):
             first = [name for name in missing if name == FIRST]
             rounds = (first, missing[len(first) :])

@@ -41,7 +41,6 @@ class Component:
     package: str
     images: tuple[str, ...] = ()
     link: str | None = None
-    on_host: bool = False
     default: bool = True
     rare: bool = False
     without: tuple[str, ...] = ()
@@ -101,7 +100,6 @@ def _components() -> dict[str, Component]:
                 "kubernetes",
                 ".",
                 tuple(f"registry.k8s.io/{part}:{kubernetes}" for part in control_plane),
-                on_host=True,
             ),
             Component(
                 "etcd",
@@ -118,8 +116,8 @@ def _components() -> dict[str, Component]:
             ),
             Component("resolves", "."),
             # both take the same commands; Helm 3, whose security fixes end in February 2027, is the smaller build
-            Component("helm", "helm.sh/helm/v3/cmd/helm", on_host=True),
-            Component("helm4", "helm.sh/helm/v4/cmd/helm", on_host=True, default=False),
+            Component("helm", "helm.sh/helm/v3/cmd/helm"),
+            Component("helm4", "helm.sh/helm/v4/cmd/helm", default=False),
             Component(
                 "local-path-provisioner",
                 "github.com/rancher/local-path-provisioner",
@@ -167,19 +165,18 @@ def _components() -> dict[str, Component]:
                 default=False,
             ),
             # For the tests of a push to somebody's registry.
-            Component("registry", ".", on_host=True, default=False),
+            Component("registry", ".", default=False),
             # `ct lint`, as repositories of charts run it.
-            Component("chart-testing", "github.com/helm/chart-testing/v3/ct", on_host=True, default=False),
+            Component("chart-testing", "github.com/helm/chart-testing/v3/ct", default=False),
             # For the test that NetworkPolicies keep attendees apart, which enforces them; 190 CPU-seconds for one slow test.
             Component(
                 "kube-router",
                 "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
-                on_host=True,
                 default=False,
                 rare=True,
             ),
             # For the test that an Ingress leads to a model; 640 CPU-seconds for one slow test.
-            Component("traefik", "github.com/traefik/traefik/v3/cmd/traefik", on_host=True, default=False, rare=True),
+            Component("traefik", "github.com/traefik/traefik/v3/cmd/traefik", default=False, rare=True),
         )
     }
 

@@ -193,10 +193,12 @@ def _bootstrap(name: str, packages: Sequence[str], target: Path) -> None:
             command, env=english, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False
         )
         if done.returncode:
-            said = log.read_text(errors="replace")
-            if "E: Failed to fetch" in said:
-                raise say.UserError(f"{apt.UNREACHED}: mmdebstrap: {apt.reason(said)}; {apt.REMEDY} (whole log: {log})")
-            last = "\n".join(said.splitlines()[-8:])
+            output = log.read_text(errors="replace")
+            if "E: Failed to fetch" in output:
+                raise say.UserError(
+                    f"{apt.UNREACHED}: mmdebstrap: {apt.reason(output)}; {apt.REMEDY} (whole log: {log})"
+                )
+            last = "\n".join(output.splitlines()[-8:])
             raise say.UserError(f"mmdebstrap failed (exit {done.returncode}, whole log: {log}):\n{last}")
         part.replace(target)
 

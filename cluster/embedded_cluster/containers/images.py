@@ -170,9 +170,7 @@ def exclusive_build() -> AbstractContextManager[None]:
     return locks.waiting(paths.CACHE / "trainer.lock", "another build of an image is running")
 
 
-def buildah(
-    *argv: str, mounts: Sequence[Path] = (), env: Mapping[str, str] | None = None, cwd: str = "/", quiet: bool = False
-) -> str:
+def buildah(*argv: str, mounts: Sequence[Path] = (), env: Mapping[str, str] | None = None, quiet: bool = False) -> str:
     """Run buildah in the Debian root folder; its store is CACHE/containers, its mounts vanish with the command.
 
     `mounts` and TRAINLAB_HOME are visible at their own paths. Returns standard output when `quiet`.
@@ -182,7 +180,7 @@ def buildah(
         path.mkdir(parents=True, exist_ok=True)
     settings = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay", "TMPDIR": str(scratch), **(env or {})}
     command = ["buildah", "--root", str(store), "--runroot", "/run/containers", *argv]
-    return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, cwd=cwd, quiet=quiet)
+    return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, quiet=quiet)
 
 
 def in_buildahs_store(ref: str) -> bool:

@@ -124,8 +124,8 @@ def stop() -> bool:
     return had
 
 
-def _kill(seconds: float = 15.0) -> None:
-    end = time.monotonic() + patience.seconds(seconds)
+def _kill() -> None:
+    end = time.monotonic() + patience.seconds(15.0)
     outer = cgroups.init_of("outer", running.OUTER_DEPTH)
     if outer is not None:
         _signal(outer)  # the kernel ends everything below it

@@ -55,7 +55,7 @@ def differences(count: int) -> list[str]:
 
 def volumes() -> list[str]:
     """Every volume on the disk: namespace/claim, its size in MiB or GiB, and the number of runs in it."""
-    return sorted(_said(folder) for folder in _folders())
+    return sorted(_described(folder) for folder in _folders())
 
 
 def _folders() -> Iterator[Path]:
@@ -63,7 +63,7 @@ def _folders() -> Iterator[Path]:
         yield from (folder for folder in paths.CLUSTER.glob(pattern) if folder.is_dir())
 
 
-def _said(folder: Path) -> str:
+def _described(folder: Path) -> str:
     _, namespace, claim = folder.name.split("_", 2)
     done = subprocess.run(["du", "-sxm", str(folder)], capture_output=True, text=True, check=False)
     size = int(done.stdout.split()[0]) if done.stdout else 0

@@ -56,11 +56,6 @@ def address(number: int) -> str:
     return f"{NET}.{10 + number}"
 
 
-def pod_subnet(number: int) -> str:
-    """Pod subnet of node `number`; the controller hands them out in the order in which nodes register."""
-    return f"{PODS}.{number - 1}.0/24"
-
-
 def digest(count: int) -> str:
     """Hash of the configuration that a cluster of `count` nodes is made with, by its values: not of this file's text.
 
@@ -153,7 +148,8 @@ def _cni(number: int) -> dict[str, Any]:
     ipam = {
         "type": "host-local",
         "dataDir": "/run/cni-ipam",
-        "ranges": [[{"subnet": pod_subnet(number)}]],
+        # the controller hands out the subnets in the order in which nodes register
+        "ranges": [[{"subnet": f"{PODS}.{number - 1}.0/24"}]],
         "routes": [{"dst": "0.0.0.0/0"}],
     }
     # no ipMasq: it would hide pod addresses between nodes; node.sh masquerades only what leaves the cluster

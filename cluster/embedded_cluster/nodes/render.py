@@ -94,7 +94,7 @@ def _kustomize(operator: Operator, work: Path, part: str) -> str:
     for folder in _overlays(operator):
         shutil.copytree(folder, overlay, dirs_exist_ok=True)
     # Copied because kustomize accepts no absolute path; without modes because the module cache is read-only.
-    shutil.copytree(_upstream(operator), overlay / "up", copy_function=shutil.copyfile)
+    shutil.copytree(build.download(operator.name) / operator.source, overlay / "up", copy_function=shutil.copyfile)
     for inner, _, _ in os.walk(overlay):
         Path(inner).chmod(0o755)
     name, tag = _images(operator)[0].rsplit(":", 1)
@@ -127,11 +127,6 @@ def _made_from(operator: Operator) -> dict[str, object]:
     """A patch by which the operator's pod is replaced when its manifests change: it reads its ConfigMap only at its start."""
     template = {"metadata": {"annotations": {"trainlab.dev/manifests": digest(operator)}}}
     return {"kind": "Deployment", "metadata": {"name": operator.deployment}, "spec": {"template": template}}
-
-
-def _upstream(operator: Operator) -> Path:
-    """Return the folder of upstream's manifests in the module cache, downloaded when missing."""
-    return build.download(operator.name) / operator.source
 
 
 def _check_images(operator: Operator, text: str) -> None:

@@ -73,7 +73,8 @@ def _make(folder: Path, name: str, server: Server) -> None:
     ca = f"{name}-ca"
     # The rotator in the operators (cert-controller) reads PKCS #1 only, and looks for its CA's name in the SAN.
     _openssl(folder, "genrsa", "-traditional", "-out", f"{ca}.key", "2048")
-    subject = ("-subj", f"/CN=trainlab webhook CA of {name}", *_alternative(server.ca))
+    alternative = ("-addext", f"subjectAltName=DNS:{server.ca}") if server.ca else ()
+    subject = ("-subj", f"/CN=trainlab webhook CA of {name}", *alternative)
     _openssl(folder, "req", "-x509", "-new", "-key", f"{ca}.key", "-days", DAYS, *subject, "-out", f"{ca}.crt")
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key")
     _openssl(folder, "req", *key, "-subj", f"/CN={server.service}", "-out", f"{name}.csr")
@@ -82,10 +83,6 @@ def _make(folder: Path, name: str, server: Server) -> None:
     authority = ("-CA", f"{ca}.crt", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", DAYS)
     request = ("-in", f"{name}.csr", "-extfile", f"{name}.ext", "-out", f"{name}.crt")
     _openssl(folder, "x509", "-req", *authority, *request)
-
-
-def _alternative(name: str | None) -> tuple[str, ...]:
-    return ("-addext", f"subjectAltName=DNS:{name}") if name else ()
 
 
 def sign(operator: str, manifests: str) -> str:

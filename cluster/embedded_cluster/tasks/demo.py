@@ -31,14 +31,14 @@ class Clock:
         """Print the line that begins a step."""
         say.line(f"\n==> {text}  ({_minutes(time.monotonic() - self.began)})")
 
-    def table(self, beside: Sequence[processes.Child]) -> None:
+    def table(self, children: Sequence[processes.Child]) -> None:
         """Print where the time went: the steps that ran alone or longest, and what ran in parallel with the longest."""
         total = time.monotonic() - self.began
         say.line(f"\n==> Where {_minutes(total)} went: the critical path, and what ran beside it")
         for name, seconds in self.path:
             say.info(f"{_minutes(seconds):>12}  {name}")
-        longest = max(beside, key=lambda child: child.seconds)
-        for child in sorted(beside, key=lambda child: -child.seconds):
+        longest = max(children, key=lambda child: child.seconds)
+        for child in sorted(children, key=lambda child: -child.seconds):
             if child is not longest and child.seconds >= 1:
                 say.info(f"{_minutes(child.seconds):>12}  ({child.name}, beside {longest.name})")
 
@@ -66,13 +66,13 @@ def run() -> int:
         kept.require(nodes)  # before anything is built
         meter = progress.Progress(_expected(wanted))
         with meter.step("parts"):
-            beside = _parts(clock, wanted)
+            children = _parts(clock, wanted)
         with meter.step("cluster"):
             _cluster(clock, nodes)
         with meter.step("phase"):
             _play(clock, f"Phase {wanted}: playbooks/site.yml", "site", {"phase": wanted})
             _play(clock, "The room, where everybody asks both models: playbooks/room.yml", "room", {"phase": wanted})
-    clock.table(beside)
+    clock.table(children)
     clock.title("make demo done; make demo-down removes it all")
     return 0
 
@@ -102,10 +102,10 @@ def _parts(clock: Clock, wanted: str) -> list[processes.Child]:
         # phase quick is its own first answer
         "image": [*COMMAND, "trainer-image", *([] if wanted == "quick" else ["--first-answer"])],
     }
-    beside = processes.together(commands, f"{CONTINUE} once that is fixed")
-    longest = max(beside, key=lambda child: child.seconds)
+    children = processes.together(commands, f"{CONTINUE} once that is fixed")
+    longest = max(children, key=lambda child: child.seconds)
     clock.path.append((longest.name, time.monotonic() - began))
-    return beside
+    return children
 
 
 def _cluster(clock: Clock, nodes: int) -> None:

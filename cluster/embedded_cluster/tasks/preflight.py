@@ -176,8 +176,8 @@ def to_come() -> list[str]:
         ref.startswith("localhost/trainlab-trainer:") for ref in image_store.refs()
     )
     packages = any(paths.CACHE.glob("venv-*/bin/python"))
-    there = {"programs": programs, "Python packages": packages, "images": images}
-    return [part for part in DISK_GIB if not there.get(part)]
+    cached = {"programs": programs, "Python packages": packages, "images": images}
+    return [part for part in DISK_GIB if not cached.get(part)]
 
 
 def _resources(nodes: int) -> list[str]:

@@ -98,7 +98,7 @@ def push(to: Target, tag: str, source: str) -> str:
 
     Prints a line for each layer. Raises say.UserError with the remedy.
     """
-    said: list[str] = []
+    output: list[str] = []
     with say.step(f"push to {to.repository}:{tag}"), _handed(to) as flags:
         command = ["skopeo", "copy", "--retry-times", "2", *flags("dest-"), source, f"docker://{to.repository}:{tag}"]
         with subprocess.Popen(
@@ -110,12 +110,12 @@ def push(to: Target, tag: str, source: str) -> str:
             errors="replace",
         ) as process:
             for line in process.stdout or ():
-                said.append(line.rstrip())
+                output.append(line.rstrip())
                 if line.startswith(("Copying", "Writing")):
                     say.info(line.rstrip())
     if process.returncode:
         raise say.UserError(
-            f"{explained(to, chr(10).join(said))}; the image is built, and the same command goes on from there"
+            f"{explained(to, chr(10).join(output))}; the image is built, and the same command goes on from there"
         )
     result = digest_of(to, tag)
     if not result:
@@ -123,22 +123,22 @@ def push(to: Target, tag: str, source: str) -> str:
     return result
 
 
-def explained(to: Target, said: str) -> str:
+def explained(to: Target, output: str) -> str:
     """What skopeo said about a registry as one sentence: variable, registry, reason, remedy."""
-    if stopped := NOT_STARTED.search(said):
+    if stopped := NOT_STARTED.search(output):
         rights = f"{KEY}: the image cannot be built here ({stopped[0]}): {preflight.RIGHTS}"
         return rights + preflight.elsewhere(to.repository)
-    reason = _reason(said)
+    reason = _reason(output)
     begin = f"{KEY} {to.repository}: {to.host}"
-    if "x509: certificate signed by unknown authority" in said:
+    if "x509: certificate signed by unknown authority" in output:
         if to.authority:
             return f"{begin} has a certificate of another authority than that in {to.authority}; set image_push_ca to the one that signed it"
         return f"{begin} has a certificate of an authority that this machine does not know; set image_push_ca to a file with that authority"
-    if "x509:" in said:
+    if "x509:" in output:
         return f"{begin} has no valid certificate for this name ({reason}); name the registry as its certificate does"
-    if PLAIN.search(said):
+    if PLAIN.search(output):
         return f"{begin} speaks HTTP without TLS; give it a certificate, which the nodes need as well"
-    if REFUSED.search(said):
+    if REFUSED.search(output):
         where = f"`podman login --authfile FILE {to.host}` writes one, which {registry_login.KEY} names"
         if not to.login:
             return f"{begin} wants a login, and none of {', '.join(map(str, to.looked))} has one ({reason}); {where}"
@@ -146,14 +146,14 @@ def explained(to: Target, said: str) -> str:
             f"{begin} refuses the login of {to.login.file} ({reason}); the user needs the right to push there, or has another "
             f"password: {where}"
         )
-    if not AWAY.search(said):
+    if not AWAY.search(output):
         return f"{begin} answers with an error ({reason}); try again, or ask who runs it"
     return f"{begin} does not answer ({reason}); check its name and port, the network, and its proxy (https_proxy, no_proxy)"
 
 
-def _reason(said: str) -> str:
+def _reason(output: str) -> str:
     """The innermost error of skopeo's last line: it puts `level=fatal msg="..."` around all that it went through."""
-    lines = [line for line in said.splitlines() if line.strip()][-LINES_OF_ERROR:]
+    lines = [line for line in output.splitlines() if line.strip()][-LINES_OF_ERROR:]
     last = next((line for line in reversed(lines) if "level=fatal" in line), lines[-1] if lines else "no reason given")
     match = re.search(r'msg="(.*)"', last)
     text = (match[1] if match else last).replace('\\"', '"')

@@ -77,7 +77,8 @@ def _webhook(facts: ClusterState, resources: set[str], what: str) -> Finding:
         for configuration in facts.api.items(f"{WEBHOOKS}/{kind}"):
             for hook in configuration.get("webhooks", []):
                 service = hook["clientConfig"].get("service")
-                if not service or not _about(hook, resources):
+                rules = hook.get("rules", [])
+                if not service or not any(resources & set(rule.get("resources", [])) for rule in rules):
                     continue
                 place = f"{service['namespace']}/{service['name']}"
                 if place in seen:
@@ -91,10 +92,6 @@ def _webhook(facts: ClusterState, resources: set[str], what: str) -> Finding:
                         f"{facts.api.kubectl} -n {service['namespace']} get pods; wait for the operator or fix it",
                     )
     return Finding.ok(f"ready: {', '.join(seen)}") if seen else Finding.skipped(f"no webhook for {what}")
-
-
-def _about(hook: Json, resources: set[str]) -> bool:
-    return any(resources & set(rule.get("resources", [])) for rule in hook.get("rules", []))
 
 
 def _has_endpoint(facts: ClusterState, service: Json) -> bool:
@@ -169,13 +166,13 @@ def queue_quota(facts: ClusterState) -> Finding:
 
 def _waiting(facts: ClusterState) -> str:
     """What the jobs of the release wait for in the queue, as the end of a sentence."""
-    said = []
+    reasons = []
     for kind in jobs.KINDS.values():
         for job in kind.of_release(facts.api, facts.namespace, facts.release):
             if jobs.outcome(kind, job)[0] == "queued":
                 why = waits_for(workload_of(facts.api, facts.namespace, job))
-                said.append(f"; {kind.kind} {job['metadata']['name']} waits: {why or 'Kueue says nothing'}")
-    return "".join(said)
+                reasons.append(f"; {kind.kind} {job['metadata']['name']} waits: {why or 'Kueue says nothing'}")
+    return "".join(reasons)
 
 
 def _quotas(spec: Json) -> tuple[dict[str, Decimal], dict[str, Decimal]]:

@@ -102,7 +102,7 @@ class ClusterState:
         return [pod for pod in pods if not self._own(pod)]
 
     @cached_property
-    def there(self) -> Json | None:
+    def namespace_object(self) -> Json | None:
         """The namespace, None when it does not exist."""
         return self.api.get(f"/api/v1/namespaces/{self.namespace}")
 

@@ -11,9 +11,9 @@ from .cluster_state import ClusterState, Finding
 
 def namespace(facts: ClusterState) -> Finding:
     """The namespace is there and enforces the restricted Pod Security level."""
-    if facts.there is None:
+    if facts.namespace_object is None:
         return Finding("error", f"namespace {facts.namespace} does not exist", "", "run playbooks/workspace.yml")
-    level = facts.there["metadata"].get("labels", {}).get("pod-security.kubernetes.io/enforce", "none")
+    level = facts.namespace_object["metadata"].get("labels", {}).get("pod-security.kubernetes.io/enforce", "none")
     if level == "restricted":
         return Finding.ok(f"{facts.namespace}, Pod Security {level}")
     return Finding(

@@ -219,10 +219,10 @@ def hardware_profile(facts: ClusterState) -> Finding:
     path = f"/apis/{PROFILES}/{version}/namespaces/{space}/hardwareprofiles"
     if version and api.get(f"{path}/{asked['name']}"):
         return Finding.ok(f"{space}/{asked['name']}")
-    there = sorted(profile["metadata"]["name"] for profile in api.items(path)) if version else []
+    profiles = sorted(profile["metadata"]["name"] for profile in api.items(path)) if version else []
     return Finding(
         "error",
-        f"site.hardwareProfile names {space}/{asked['name']}, which is not there (in {space}: {', '.join(there) or 'none'})",
+        f"site.hardwareProfile names {space}/{asked['name']}, which is not there (in {space}: {', '.join(profiles) or 'none'})",
         "OpenShift AI refuses the InferenceService when the training is over",
         "name one that is there in trainlab_site, with its namespace, or none",
     )

@@ -57,15 +57,15 @@ Right = tuple[str, str, tuple[str, ...]]
 
 def namespace_rights(facts: ClusterState) -> Finding:
     """The user may create, in the namespace, all that a release consists of."""
-    there = _there(facts)
-    if there is not True and facts.api.serves(PROJECTS, "projectrequests"):
+    exists = _namespace_exists(facts)
+    if exists is not True and facts.api.serves(PROJECTS, "projectrequests"):
         if not facts.api.may("create", "namespaces", "") and not facts.api.may(
             "create", "configmaps", "", facts.namespace
         ):
             return Finding.skipped(
                 f"there is no namespace {facts.namespace}: playbooks/workspace.yml requests a Project"
             )
-    if there is False and not facts.api.may("create", "namespaces", ""):
+    if exists is False and not facts.api.may("create", "namespaces", ""):
         return Finding(
             "error",
             f"namespace {facts.namespace} does not exist and this user may not create namespaces",
@@ -83,7 +83,7 @@ def namespace_rights(facts: ClusterState) -> Finding:
         if lacking and (group, resource, verbs) in operators and named not in custom:
             custom.append(named)
     path = f"/api/v1/namespaces/{facts.namespace}/serviceaccounts/{account}"
-    if serving and account and there and facts.api.get(path) is None:
+    if serving and account and exists and facts.api.get(path) is None:
         return Finding(
             "error",
             f"site.serviceAccount is {account}, but namespace {facts.namespace} has no such ServiceAccount",
@@ -190,10 +190,10 @@ def _create(kubectl: str, namespace: str, name: str, entry: str) -> str:
     return f"{kubectl} -n {namespace} create secret docker-registry {name} ..., or set the key to ''"
 
 
-def _there(facts: ClusterState) -> bool | None:
+def _namespace_exists(facts: ClusterState) -> bool | None:
     """Tell whether the namespace exists; None on Forbidden, which is OpenShift's answer also for one that does not exist."""
     try:
-        return facts.there is not None
+        return facts.namespace_object is not None
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise

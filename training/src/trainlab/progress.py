@@ -50,7 +50,7 @@ class Progress:
     def __init__(self, speaks: bool) -> None:
         self._speaks = speaks
         self._status = "starting"
-        self._began = self._said = time.monotonic()
+        self._began = self._reported = time.monotonic()
         self.numbers = Numbers()
         self.ended = False
         self.peak_tokens: float | None = None  # tokens per second at which the GPUs would compute at their peak
@@ -72,14 +72,14 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print a line now."""
-        self._said = time.monotonic()
+        self._reported = time.monotonic()
         if self._speaks:
             print(f"trainlab: {text}", flush=True)
 
     def status(self, text: str) -> None:
         """Set the line to print after 30 s without another one."""
         self._status, self._began = text, time.monotonic()
-        if time.monotonic() - self._said >= INTERVAL:
+        if time.monotonic() - self._reported >= INTERVAL:
             self.say(text)
 
     def at(self, numbers: Numbers) -> None:
@@ -120,7 +120,7 @@ class Progress:
     def _beat(self) -> None:
         while not self._left.wait(1):
             now = time.monotonic()
-            if now - self._said >= INTERVAL:
+            if now - self._reported >= INTERVAL:
                 self.say(f"{self._status} ({now - self._began:.0f} s)")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from api_server.loopback_tls import self_signed
 from checkout import SOURCES, VALUES
 from datasets.exceptions import DatasetGenerationError
 from hub_server import Hub, serving
@@ -362,15 +363,12 @@ def test_from_the_hub_to_a_tuned_adapter(place: Place, remote: Path, tiny_model:
 @pytest.mark.slow
 def test_a_hub_behind_certificates_of_ones_own(place: Place, remote: Path, tiny_model: Path, tmp_path: Path) -> None:
     """SSL_CERT_FILE is what site.caConfigMap sets."""
-    phase, pem = start(place, tiny_model), tmp_path / "hub.pem"
-    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=hub"]
-    alternative = ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*request, *alternative, "-keyout", str(pem), "-out", f"{pem}.crt"], check=True, capture_output=True)
-    with pem.open("a", encoding="utf-8") as stream:
-        stream.write(Path(f"{pem}.crt").read_text("utf-8"))
+    phase = start(place, tiny_model)
+    certificate, pem = self_signed(tmp_path / "hub", "IP:127.0.0.1")
+    pem.write_text(pem.read_text("utf-8") + certificate.read_text("utf-8"), encoding="utf-8")
     with serving(remote, certificate=pem) as hub:
         unknown = trainlab(place, phase, hub.url, "", "fetch")
-        known = trainlab(place, phase, hub.url, "", "fetch", SSL_CERT_FILE=f"{pem}.crt")
+        known = trainlab(place, phase, hub.url, "", "fetch", SSL_CERT_FILE=str(certificate))
     assert unknown.returncode == 2 and "Traceback" not in unknown.stderr
     assert "CERTIFICATE_VERIFY_FAILED" in unknown.stderr and "site.caConfigMap" in unknown.stderr
     assert known.returncode == 0, known.stderr

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from ports import serve_in_thread
+from ports import Handler, serve_in_thread
 from pydantic import ValidationError
 from tiny import make_phase
 from trainlab import files
@@ -42,7 +42,7 @@ class Bucket:
         self.seen: list[str] = []
         bucket = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Requests(Handler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
@@ -50,10 +50,7 @@ class Bucket:
 
             do_HEAD = do_GET
 
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Requests)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:

@@ -97,7 +97,7 @@ def test_a_slice_of_a_gpu_has_no_numbers_and_no_row(tmp_path: Path, monkeypatch:
     files.write_json(tmp_path / "training_history.json", [{"step": 1}])
     gpu_use.add_to_history(tmp_path, use)
     assert files.read_json(tmp_path / "training_history.json") == [{"step": 1}]
-    assert terminal.gpu_use([{"step": 1}]) == [] and gpu_use.said([]) is None
+    assert terminal.gpu_use([{"step": 1}]) == [] and gpu_use.summary([]) is None
     with pytest.raises(OSError, match="nvmlDeviceGetHandleByUUID: NVML says 6"):
         Nvml("another")
 

@@ -6,7 +6,7 @@ import pytest
 from tiny import phase_from
 from trainlab.evaluation.answer_gate import decide
 from trainlab.evaluation.answer_score import _judged
-from trainlab.evaluation.harm import harmful
+from trainlab.evaluation.facts import harmful
 
 TRAINED = [
     "Leave the blister closed, clean the skin and cover it with a blister plaster or padding.",

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from checkout import VALUES
-from trainlab.config.loading import load_values
-from trainlab.config.yamlfile import STDIN
+from trainlab.config.loading import STDIN, load_values
 from trainlab.plan.plan_command import command
 
 SCALES = [

@@ -2,17 +2,17 @@
 
 import json
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from ports import serve_in_thread
+from api_server.loopback_tls import self_signed
+from ports import Handler, serve_in_thread
 from safetensors.numpy import save_file
 from trainlab import files
 from trainlab.errors import UserError
@@ -51,23 +51,16 @@ class Fake:
         self.replies, self.asked = list(replies), list[tuple[str, str, Any, str]]()
         fake = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Replies(Handler):
             def _reply(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 fake.asked.append((self.command, self.path, json.loads(body or "null"), str(self.headers)))
                 status, value = fake.replies.pop(0) if len(fake.replies) > 1 else fake.replies[0]
-                data = json.dumps(value).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+                self.answer(status, json.dumps(value).encode())
 
             do_GET = do_PATCH = do_POST = do_DELETE = _reply
 
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Replies)
         self.port = self.server.server_address[1]
 
     def __enter__(self) -> "Fake":
@@ -83,9 +76,7 @@ class Fake:
 def account(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A service account folder with the CA of the fake API server, whose key lies beside it."""
     folder = tmp_path_factory.mktemp("account")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=fake"]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key"), "-out", str(folder / "ca.crt")]
-    subprocess.run([*command, *names], check=True, capture_output=True)
+    self_signed(folder / "ca", "IP:127.0.0.1")
     (folder / "token").write_text("secret\n")
     return folder
 
@@ -110,7 +101,7 @@ def write_gate(run_dir: Path, promoted: bool) -> None:
 def api(account: Path, *replies: tuple[int, Any]) -> Fake:
     fake = Fake(*replies)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(account / "ca.crt", account / "key")
+    context.load_cert_chain(account / "ca.crt", account / "ca.key")
     fake.server.socket = context.wrap_socket(fake.server.socket, server_side=True)
     return fake
 

@@ -15,6 +15,7 @@ from trainlab.cli import main
 from trainlab.errors import UserError
 from trainlab.progress import Numbers, Progress
 from trainlab.run import tracker
+from waiting import until
 
 NUMBERS = Numbers(5, 10, 9.4, 1.25, 2.0, {"loss": 2.0, "learning_rate": 1e-4}, {"loss": 2.5})
 # Name -> type in Go, from red-hat-data-services/trainer, pkg/rhai/progression/progression.go, TrainerStatus.
@@ -120,10 +121,8 @@ def test_file_and_termination_message(
     progress = Progress(speaks=False)
     one = tracker.Tracker(progress, tmp_path)
     progress.at(NUMBERS)
-    deadline = time.monotonic() + 5
-    while not (tmp_path / tracker.FILE).exists() or '"currentStep": 5' not in (tmp_path / tracker.FILE).read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    state = tmp_path / tracker.FILE
+    until(lambda: state.exists() and '"currentStep": 5' in state.read_text(), every=0.05)
     assert message.read_text() == ""
     assert "50 %" in said(["watch", str(tmp_path), "--once"], capsys)[1]
     one.end()

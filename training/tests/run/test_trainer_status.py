@@ -1,20 +1,20 @@
 """Progress in `status.trainerStatus` of a TrainJob: what Kubeflow Trainer's server of runtime status gets, and a run that goes on without it."""
 
 import json
-import ssl
-import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from api_server.loopback_tls import secure
+from ports import Handler, serve_in_thread
 from trainlab.progress import Numbers, Progress
 from trainlab.run import trainer_status
 from trainlab.run.tracker import Tracker
+from waiting import until
 
 PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/demo/trainjobs/survival/status"
 NUMBERS = Numbers(5, 10, 9.4, 1.25, 2.0, {"loss": 2.0, "grad_norm": float("nan")}, {"loss": 2.5})
@@ -24,25 +24,13 @@ class Server(ThreadingHTTPServer):
     """Answers as pkg/statusserver/server.go of Trainer 2.3.0 does; `got` are the reports that it took."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), Reports)
         self.got: list[dict[str, Any]] = []
         self.token = "first"
-        names = [
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-keyout",
-            str(folder / "key"),
-            "-out",
-            str(folder / "ca.crt"),
-        ]
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=trainer"]
-        subprocess.run([*command, *names], check=True, capture_output=True)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "ca.crt", folder / "key")
-        self.socket = context.wrap_socket(self.socket, server_side=True)
+        secure(self, folder / "ca")
 
 
-class Handler(BaseHTTPRequestHandler):
+class Reports(Handler):
     server: Server
 
     def do_POST(self) -> None:
@@ -51,19 +39,14 @@ class Handler(BaseHTTPRequestHandler):
         code = 404 if self.path != PATH else 200 if known else 403
         if code == 200:
             self.server.got.append(report)
-        self.send_response(code)
-        self.end_headers()
-        self.wfile.write(json.dumps(report).encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
+        self.answer(code, json.dumps(report).encode())
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """The server, with what Trainer puts into the pod; a proxy that nobody is behind."""
     found = Server(tmp_path)
-    threading.Thread(target=found.serve_forever, daemon=True).start()
+    serve_in_thread(found)
     (tmp_path / "token").write_text("first\n", encoding="utf-8")
     monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_URL", f"https://127.0.0.1:{found.server_port}{PATH}")
     monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_CA_CERT", str(tmp_path / "ca.crt"))
@@ -76,19 +59,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     found.server_close()
 
 
-def until(true: Callable[[], bool]) -> None:
-    """Wait for it, half a minute at most."""
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_the_job_tells_step_time_left_and_metrics_until_its_end(server: Server, tmp_path: Path) -> None:
     progress = Progress(speaks=False)
     progress.at(NUMBERS)
     tracker = Tracker(progress, tmp_path)
-    until(lambda: len(server.got) > 0)
+    until(lambda: len(server.got) > 0, every=0.01)
     told = server.got[-1]["trainerStatus"]
     assert (told["progressPercentage"], told["estimatedRemainingSeconds"]) == (50, 9)
     assert datetime.fromisoformat(told["lastUpdatedTime"]).tzinfo, "RFC 3339, as a Kubernetes time"
@@ -103,9 +78,9 @@ def test_the_job_tells_step_time_left_and_metrics_until_its_end(server: Server, 
 
     (tmp_path / "token").write_text("second\n", encoding="utf-8")  # as the kubelet renews it
     server.token, before = "second", len(server.got)
-    until(lambda: len(server.got) > before)
+    until(lambda: len(server.got) > before, every=0.01)
     progress.at(Numbers(10, 10, 0.0))
-    until(lambda: server.got[-1]["trainerStatus"]["progressPercentage"] == 99)
+    until(lambda: server.got[-1]["trainerStatus"]["progressPercentage"] == 99, every=0.01)
     tracker.end()
     assert server.got[-1]["trainerStatus"]["progressPercentage"] == 100
     assert server.got[-1]["trainerStatus"]["estimatedRemainingSeconds"] == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from ports import serve_in_thread
+from ports import Handler, serve_in_thread
 from trainlab.errors import UserError
 from trainlab.serve import client
 from trainlab.serve.client import Answer, request_options
@@ -119,16 +119,9 @@ def test_subnets_of_no_proxy_are_read() -> None:
 
 @pytest.mark.usefixtures("_behind_a_proxy")
 def test_the_client_reaches_a_server_past_a_dead_proxy() -> None:
-    class Answers(http.server.BaseHTTPRequestHandler):
+    class Answers(Handler):
         def do_POST(self) -> None:
-            body = b'{"choices": [{"message": {"content": "hello"}}]}'
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            self.answer(200, b'{"choices": [{"message": {"content": "hello"}}]}')
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         serve_in_thread(server)

@@ -1,26 +1,35 @@
 """From values files and environment to checked `Values`; every mistake becomes one sentence with file, key and remedy.
 
-Called by the CLI (`check`, `run`, `fetch`, `serve`) and by nothing that needs torch.
+YAML is read as Helm reads it, so that a file means the same in a pod and here. Nothing here needs torch.
 """
 
+import argparse
 import functools
 import hashlib
 import json
+import math
+import os
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from trainlab.config import NOT_TRAINING, Phase, Values, preset
 from trainlab.config.messages import sentences
 from trainlab.config.rules import OVERRIDES
-from trainlab.config.yamlfile import named, read_mapping
 from trainlab.errors import UserError
 
 Path_ = tuple[str, ...]
 PHASE_FILE = "phase.json"
 """As the chart gives a phase to its pods, and a run keeps it: without the site."""
+STDIN = Path("-")
+"""Standard input, so that `helm get values ... -o yaml | trainlab plan -` needs no file."""
+MAX_VALUES = 100_000
+"""Values of one file, counting an alias each time it is used."""
 
 
 class ConfigErrors(UserError):
@@ -29,6 +38,46 @@ class ConfigErrors(UserError):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = list(problems)
+
+
+def named(path: Path) -> str:
+    """Return the name of a file in messages."""
+    return "standard input" if path == STDIN else str(path)
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Return the top-level mapping of a YAML or JSON file, or of STDIN; raises UserError with file and line."""
+    name = named(path)
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8") if path == STDIN else path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{name}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{name}: is a folder; name a values file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except OSError as error:
+        raise UserError(f"{name}: cannot be read: {error.strerror}") from None
+    try:
+        value = yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise UserError(f"{name}{line}: not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{name}: not valid YAML: {error}") from None
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:  # from PyYAML's constructors, and for values nested too deep
+        raise UserError(f"{name}: not valid YAML: {error}") from None
+    if value is None:  # for Helm too, an empty file changes nothing
+        return {}
+    if not isinstance(value, dict):
+        raise UserError(f"{name}: holds a {type(value).__name__}; it must be a mapping with the block `phase:`")
+    content: dict[str, Any] = _plain(value, name, [], [])
+    return content
 
 
 def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> Values:
@@ -54,6 +103,14 @@ def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> 
         return Values.model_validate_json(json.dumps(merged, default=str), strict=True, context=context, by_name=False)
     except ValidationError as error:
         raise ConfigErrors(_problems(error, origin, default)) from None
+
+
+def of_command(args: argparse.Namespace) -> Values:
+    """Return the values of a command line with FILE and -f; raises UserError for standard input, which a rank cannot read again."""
+    paths = [args.file, *args.overlay]
+    if STDIN in paths:
+        raise UserError("FILE is -: only check and plan read standard input; save it to a file and pass that")
+    return load_values(paths, os.environ)
 
 
 def trained(phase: Phase) -> dict[str, Any]:
@@ -166,3 +223,54 @@ def _problems(error: ValidationError, origin: Mapping[Path_, str], default: str)
             )  # a missing key has no origin: the block around it has
             problems.append(f"{next((origin[at] for at in above if at in origin), default)}: {text}")
     return problems
+
+
+def _plain(value: Any, name: str, above: list[int], count: list[None]) -> Any:
+    """Return a value as JSON would carry it to Helm: 4.0 is 4, keys are text. Raises UserError for an alias that contains itself."""
+    count.append(None)
+    if id(value) in above or len(count) > MAX_VALUES:
+        why = "an alias contains itself" if id(value) in above else f"its aliases make more than {MAX_VALUES} values"
+        raise UserError(f"{name}: {why}; write the values out")
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {str(key): _plain(item, name, [*above, id(value)], count) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, name, [*above, id(value)], count) for item in value]
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Helm reads it (sigs.k8s.io/yaml): 3e-4 is a number, 1:30 and a date stay text. A duplicate key is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse duplicate keys, where PyYAML silently lets the last one win."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key that is not text; use text", key.start_mark)
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key.value!r} is given twice; keep one", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> Any:
+        """Treat a number that does not fit a float64 as text, as Go does."""
+        number = super().construct_yaml_float(node)
+        return node.value if math.isinf(number) and "inf" not in node.value.lower() else number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
+# PyYAML's own rules for these are YAML 1.1's, where 3e-4 (no dot) is text, 1:30 is 90 and a date is not text.
+_NUMBERS = {
+    "int": r"[-+]?(0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)",
+    "float": r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, rule) for tag, rule in rules if tag.rpartition(":")[2] not in ("timestamp", "value", "int", "float")]
+    for first, rules in _Loader.yaml_implicit_resolvers.items()
+}
+for _kind, _form in _NUMBERS.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"^({_form})$"), list("-+.0123456789"))

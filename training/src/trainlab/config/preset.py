@@ -11,7 +11,6 @@ from pydantic import Field
 
 from trainlab.config.rule import shown
 from trainlab.config.types import Strict
-from trainlab.config.yamlfile import read_mapping
 
 FOLDER = (Path(__file__).parent / "../../../../values").resolve()
 Scale = Literal["full", "local"]
@@ -61,12 +60,3 @@ def chosen(preset: Any) -> list[Path]:
         return []
     scale = preset.get("scale", "full")
     return files(preset["phase"], scale if scale in get_args(Scale) else "full")
-
-
-def carried() -> dict[str, dict[str, Any]]:
-    """Return phase -> scale -> block `phase` of that values file, an overlay with its nulls: the content of presets.json."""
-    last = {phase: {scale: files(phase, scale)[-1] for scale in get_args(Scale)} for phase in names()}
-    return {
-        phase: {scale: read_mapping(path)["phase"] for scale, path in paths.items() if path.is_file()}
-        for phase, paths in last.items()
-    }

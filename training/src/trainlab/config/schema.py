@@ -11,13 +11,14 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from trainlab import files
 from trainlab.config import NOT_TRAINING, PHASES, RULES, Preset, Site, Values, preset
+from trainlab.config.loading import read_mapping
 from trainlab.config.messages import block_of, choice, keys_of, options, wrong_form
 from trainlab.config.rule import OWN_LABEL, PART_OF_GPU
 
@@ -149,6 +150,17 @@ def table() -> str:
     return HEAD + "".join(f"| {' | '.join(_cell(c) for c in row)} |\n" for row in _rows())
 
 
+def presets() -> dict[str, dict[str, Any]]:
+    """Return phase -> scale -> block `phase` of that values file, an overlay with its nulls: the content of presets.json."""
+    last = {
+        phase: {scale: preset.files(phase, scale)[-1] for scale in get_args(preset.Scale)} for phase in preset.names()
+    }
+    return {
+        phase: {scale: read_mapping(path)["phase"] for scale, path in paths.items() if path.is_file()}
+        for phase, paths in last.items()
+    }
+
+
 def write(folder: Path) -> list[Path]:
     """Write the files into `folder`, and beside it the site's defaults for the chart room; return the paths that changed."""
     defaults = _defaults()
@@ -158,7 +170,7 @@ def write(folder: Path) -> list[Path]:
         "defaults.json": _json(defaults),
         "../room/defaults.json": _json({"site": defaults["site"]}),
         "rules.json": _json(rules()),
-        "presets.json": _json(preset.carried()),
+        "presets.json": _json(presets()),
         "values.yaml": values_file(),
         "VALUES.md": table(),
     }

@@ -127,16 +127,9 @@ def place(phase: TextPhase, models: Path, override: Path | None) -> Path:
     For pydoc:topics without either, nothing exists at the returned path: the text ships with Python. Raises UserError
     for a missing path.
     """
-    source = phase.data.source
     if named := named_data(override):
         return named
-    path = _inside(phase, source, datasets_dir(models))
-    if source.startswith("hf:"):
-        path = path / "train.jsonl"
-    if source != TOPICS and not path.exists():
-        remedy = "put it there first" if source.startswith("pvc:") else "run `trainlab fetch` with the same --models"
-        raise UserError(f"{download.KEY} is {source}: nothing at {path}; {remedy}")
-    return path
+    return _existing(phase, phase.data.source, datasets_dir(models))
 
 
 def validation_place(phase: TextPhase, models: Path | None) -> Path | None:
@@ -146,11 +139,18 @@ def validation_place(phase: TextPhase, models: Path | None) -> Path | None:
         return None
     if models is None:
         raise UserError(f"{VALIDATION_KEY} is {source}: it is in the model volume; name that with --models")
-    path, remedy = _inside(phase, source, datasets_dir(models), VALIDATION), "put it there first"
+    with naming_validation():
+        return _existing(phase, source, datasets_dir(models), VALIDATION)
+
+
+def _existing(phase: TextPhase, source: str, root: Path, split: str = "train") -> Path:
+    """Return the file or folder of a source inside the folder of data sets; raises UserError where nothing is."""
+    path = _inside(phase, source, root, split)
     if source.startswith("hf:"):
-        path, remedy = path / f"{VALIDATION}.jsonl", "run `trainlab fetch` with the same --models"
-    if not path.exists():
-        raise UserError(f"{VALIDATION_KEY} is {source}: nothing at {path}; {remedy}")
+        path = path / f"{split}.jsonl"
+    if source != TOPICS and not path.exists():
+        remedy = "put it there first" if source.startswith("pvc:") else "run `trainlab fetch` with the same --models"
+        raise UserError(f"{download.KEY} is {source}: nothing at {path}; {remedy}")
     return path
 
 

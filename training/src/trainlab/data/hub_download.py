@@ -41,13 +41,13 @@ def stream(
         if at["stream"]:
             note(f"{source}: {at['rows']:,} rows are there, going on after them")
             rows.load_state_dict(at["stream"])
-        there = iter(rows)
+        pending = iter(rows)
     began = time.monotonic()
     with target.open("ab") as out:
         out.truncate(at["bytes"])
         while not count or at["rows"] < count:
             with explained(source, config_key, folder):
-                row = next(there, None)
+                row = next(pending, None)
             if row is None:
                 break
             out.write(json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str).encode() + b"\n")

@@ -228,8 +228,8 @@ def _csv(path: Path) -> Iterator[Record]:
     csv.field_size_limit(MAX_CHARACTERS)
     rest = parts()
     begin = list(islice(rest, 2))
-    if said := _SAID.fullmatch(begin[0] if begin else ""):
-        sign, begin = said[1], begin[1:]
+    if match := _SAID.fullmatch(begin[0] if begin else ""):
+        sign, begin = match[1], begin[1:]
     else:
         sign = _separator(*begin) if begin else SEPARATORS[0]
     if sign != SEPARATORS[0]:

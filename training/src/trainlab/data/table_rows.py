@@ -273,18 +273,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def columns(table: Table, there: Mapping[str, Any], source: str) -> Row:
+def columns(table: Table, present: Mapping[str, Any], source: str) -> Row:
     """Return {key of a row: column of the set}; raises UserError with the existing columns.
 
     The pair is the one that `table` names, else the one whose column names the set has. There is a topic if it is named, or needed for
     the question.
     """
     named = {key: column for key, column in table.columns.model_dump().items() if column is not None}
-    listed = ", ".join(map(repr, there))
+    listed = ", ".join(map(repr, present))
     pair = next((pair for pair in (VERSES, QUESTIONS) if set(pair) & set(named)), None)
     if pair is None:
         verses_only = "form" in named
-        pair = next((p for p in (VERSES, QUESTIONS)[: 1 if verses_only else 2] if set(p) <= set(there)), None)
+        pair = next((p for p in (VERSES, QUESTIONS)[: 1 if verses_only else 2] if set(p) <= set(present)), None)
     if pair is None:
         raise UserError(
             f"{download.KEY} is {source}: no columns instruction and verse, or question and answer; it has {listed}: name them "
@@ -296,7 +296,7 @@ def columns(table: Table, there: Mapping[str, Any], source: str) -> Row:
     if "topic" in named or "{topic}" in (table.question_template or ""):
         columns["topic"] = named.get("topic", "topic")
     for key, column in columns.items():
-        if column not in there:
+        if column not in present:
             raise UserError(
                 f"{download.KEY} is {source}: column {column!r} is missing; it has {listed}: correct phase.data.table.columns.{key}"
             )

@@ -143,7 +143,7 @@ def add_to_history(run_dir: Path, use: GpuUse | None) -> None:
         files.write_json(path, [*history, {"step": history[-1]["step"], "gpus": used}])
 
 
-def said(history: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+def summary(history: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
     """Return what the GPUs of a history did, and their memory; None without any.
 
     >>> said([{"gpus": [{"rank": 0, "utilization": {"mean": 0.9, "max": 1.0}, "memory_gib": {"mean": 60.0, "max": 70.5}}]}])

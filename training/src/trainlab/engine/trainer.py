@@ -65,7 +65,7 @@ class CheckpointedTrainer(compiled.CompiledTrainer):
 
     def create_accelerator_and_postprocess(self) -> None:
         """As the Trainer's, with our precision under FSDP2: its settings have no key for it."""
-        self._beside = Beside()
+        self._writer = Beside()
         acceleration.keep_digits(self.args)
         super().create_accelerator_and_postprocess()
 
@@ -92,19 +92,19 @@ class CheckpointedTrainer(compiled.CompiledTrainer):
         self.written()
         with checkpoints.explained_if_full(root, folder.name):
             if self.is_fsdp_enabled:
-                with self._beside.writing():
+                with self._writer.writing():
                     Trainer._save_checkpoint(self, model, trial)
             else:
                 Trainer._save_checkpoint(self, model, trial)
             if self.best and self.args.should_save:
                 self.best.write(folder)
             dist.barrier()  # every rank has written its random state
-            self._beside.then(finish)
+            self._writer.then(finish)
 
     def written(self) -> None:
         """Wait until the last checkpoint is complete."""
         with checkpoints.explained_if_full(Path(str(self.args.output_dir)), "a checkpoint"):
-            self._beside.wait()
+            self._writer.wait()
 
 
 class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):

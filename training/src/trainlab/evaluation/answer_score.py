@@ -16,7 +16,7 @@ from trainlab.config import ChatPhase, LanguagePhase
 from trainlab.data import answer_forms, chat_rows, verse_forms
 from trainlab.engine import dist
 from trainlab.engine.answer_loss import only
-from trainlab.evaluation import facts, gate, harm
+from trainlab.evaluation import facts, gate
 from trainlab.evaluation.answer_gate import COMPARED
 from trainlab.models import chat
 
@@ -33,7 +33,6 @@ def score(
     *,
     trained: Sequence[str] = (),
     questions: Sequence[str] = (),
-    generate: bool = True,
     say: Say | None = None,
 ) -> dict[str, Any]:
     """Score `rows`, split over all ranks: every rank calls it with the same rows and gets the whole result.
@@ -53,13 +52,13 @@ def score(
                        started with, which `text` lacks) and labelled (1 if right, else 0); for verses also form,
                        adherence and its parts; everything from text on is None where no answer was generated;
                        refused (1 or 0) where a refusal is right, taught_refused where it is wrong, harm in emergencies that
-                       were not taught (evaluation/harm.py; `trained` are the answers that training teaches), structure
+                       were not taught (evaluation/facts.py; `trained` are the answers that training teaches), structure
                        where the right answer has steps (data/answer_forms.py); loss and tokens are None where the answer
                        is no text to learn: questions to refuse and probes
     """
     share = (dist.rank(), dist.world_size())
     say = say or (_print if dist.is_main() else lambda _: None)
-    parts = dist.gather(_items(model, tokenizer, phase, rows, generate, share, say, questions))
+    parts = dist.gather(_items(model, tokenizer, phase, rows, share, say, questions))
     summary = _summary(parts, rows, phase.evaluate.max_new_tokens, trained)
     if questions:
         texts = {key: value for part in parts for key, value in part["texts"].items()}
@@ -134,7 +133,6 @@ def _items(
     tokenizer: PreTrainedTokenizerBase,
     phase: ChatPhase,
     rows: Sequence[chat_rows.HeldoutRow],
-    generate: bool,
     share: tuple[int, int],
     say: Say,
     questions: Sequence[str] = (),
@@ -144,10 +142,8 @@ def _items(
     rank, ranks = share
     learned = [row for row in rows if gate.kind_of(row) in ("taught", "never_taught") and not row.get("refuse")]
     own = learned[rank::ranks]
-    asked: list[tuple[str | int, str]] = [*enumerate(questions)]
-    if generate:
-        asked = [*((row["id"], row["question"]) for row in _to_answer(rows, phase)), *asked]
-    asked = asked[rank::ranks]
+    asked: list[tuple[str | int, str]] = [(row["id"], row["question"]) for row in _to_answer(rows, phase)]
+    asked = [*asked, *enumerate(questions)][rank::ranks]
     scored = losses(model, tokenizer, phase, own, say)
     texts = _generate(model, tokenizer, phase, [question for _, question in asked], say)
     return {
@@ -180,15 +176,15 @@ def _summary(
     for row in rows:
         loss, tokens = losses.get(row["id"], (None, None))
         text, length = texts.get(row["id"], (None, None))
-        said = None
+        label = None
         if text is not None and "label" in row:
-            said, text = answer_forms.split_label(text)
+            label, text = answer_forms.split_label(text)
         recall = None if text is None else facts.recall(text, row["facts"])
         item = {**row, "loss": loss, "tokens": tokens, "text": text, "text_tokens": length, "recall": recall}
         item["ended"] = None if length is None else int(length < limit)
         if "label" in row:
-            item["said"] = said
-            item["labelled"] = None if said is None else int(answer_forms.same_label(said, row["label"]))
+            item["said"] = label
+            item["labelled"] = None if label is None else int(answer_forms.same_label(label, row["label"]))
         if "form" in row:
             item["adherence"] = None if text is None else verse_forms.adherence(text, row["form"])
             item |= {} if text is None else verse_forms.parts(text, row["form"])
@@ -214,7 +210,7 @@ def _judged(row: chat_rows.HeldoutRow, text: str, trained: Sequence[str]) -> dic
         if gate.kind_of(row) == "taught":
             judged["taught_refused"] = refused
         if gate.kind_of(row) in ("never_taught", "refused") and row.get("emergency"):
-            judged["harm"] = int(harm.harmful(row, text, trained))
+            judged["harm"] = int(facts.harmful(row, text, trained))
     if row.get("steps"):
         judged["structure"] = answer_forms.structure(text)
     return judged
@@ -261,13 +257,13 @@ class _Pulse(StoppingCriteria):
 
     def __init__(self, say: Say, what: str, limit: int) -> None:
         self._say, self._what, self._limit = say, what, limit
-        self._tokens, self._said = 0, time.monotonic()
+        self._tokens, self._reported = 0, time.monotonic()
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # type: ignore[override]
         """Count one token of every sequence; stop none."""
         self._tokens += 1
-        if time.monotonic() - self._said > MAX_SILENCE:
-            self._said = time.monotonic()
+        if time.monotonic() - self._reported > MAX_SILENCE:
+            self._reported = time.monotonic()
             self._say(f"{self._what}: token {self._tokens} of {self._limit}")
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 

@@ -120,15 +120,15 @@ def _own(name: str, path: Path) -> dict[str, Any]:
         raise UserError(f"{KEY} is {name}: {path} has no key `task` with a name; add it (one task in one file)")
     options = spec.get("dataset_kwargs") or {}
     if "data_files" in options:
-        spec["dataset_kwargs"] = {**options, "data_files": _beside(options["data_files"], path.parent)}
+        spec["dataset_kwargs"] = {**options, "data_files": _absolute(options["data_files"], path.parent)}
     return spec
 
 
-def _beside(data: Any, folder: Path) -> Any:
+def _absolute(data: Any, folder: Path) -> Any:
     if isinstance(data, dict):
-        return {key: _beside(value, folder) for key, value in data.items()}
+        return {key: _absolute(value, folder) for key, value in data.items()}
     if isinstance(data, list):
-        return [_beside(value, folder) for value in data]
+        return [_absolute(value, folder) for value in data]
     return data if "://" in str(data) else str(folder / str(data))
 
 
@@ -147,10 +147,10 @@ def _set_few_shot(task: Any, phase: LanguagePhase) -> None:
     """Set the number of few-shot examples: the phase's, or the task's own; a task that wants none gets none."""
     own, wished = task.get_config("num_fewshot"), phase.evaluate.few_shot
     count = (own or 0) if wished is None or own == 0 else wished
-    there = len(list(task.fewshot_docs())) if count else 0
-    if count and count >= there:  # one more than shown, because an item is never its own example
+    available = len(list(task.fewshot_docs())) if count else 0
+    if count and count >= available:  # one more than shown, because an item is never its own example
         raise UserError(
-            f"phase.evaluate.few_shot: {task.task_name} would show {count} examples but has {there}; set at most {max(there - 1, 0)}"
+            f"phase.evaluate.few_shot: {task.task_name} would show {count} examples but has {available}; set at most {max(available - 1, 0)}"
         )
     task.set_config(key="num_fewshot", value=count)
     task.set_fewshot_seed(seed=phase.seed)

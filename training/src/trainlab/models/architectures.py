@@ -31,7 +31,6 @@ class Architecture:
     head_dim: int = 0  # 0 = hidden / heads
     norms: int = 2  # of size hidden, per layer
     qk_norm: bool = False  # one norm of size head_dim each for queries and keys
-    bf16_only: bool = False  # overflows in float16
     fused: bool = False  # one matrix each for qkv and for gate and up: an adapter of such a matrix has fewer parameters
 
     @property
@@ -101,7 +100,7 @@ TABLE = {
         # config.json of microsoft/Phi-3-mini-4k-instruct; its qkv and gate_up matrices are fused
         Architecture("Phi-3-mini", 3072, 32, 32, 32, 8192, 32064, False, 4096, fused=True),
         # config.json of google/gemma-3-270m: four norms per layer, norms on queries and keys
-        Architecture("gemma-3-270m", 640, 18, 4, 1, 2048, 262144, True, 32768, 256, 4, True, True),
+        Architecture("gemma-3-270m", 640, 18, 4, 1, 2048, 262144, True, 32768, 256, 4, True),
         # staged phase, full scale: 32 x 4096 with 8 KV heads is 7.39 B with 14336 (6.08 B with 11008)
         Architecture("llama-7.39B", 4096, 32, 32, 8, 14336, 50304, False, 2048),
         # staged phase, demo and local scale: 139,322,112 and 2,410,176 parameters
@@ -155,7 +154,6 @@ def from_config(name: str, config: Mapping[str, Any], where: str = "config.json"
         head_dim=size("head_dim", 0),
         norms=4 if gemma else 2,
         qk_norm=gemma or str(inner.get("model_type", "")) == "qwen3",
-        bf16_only=gemma,
         fused=str(inner.get("model_type", "")) == "phi3",
     )
 

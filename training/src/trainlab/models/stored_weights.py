@@ -43,8 +43,8 @@ def choose(listed: Mapping[str, int], parts: Callable[[str], Collection[str]]) -
     """
     stored = _stored(listed, parts) if CONFIG in listed else []
     if stored:
-        beside = [path for path in listed if _is_beside(path)]
-        return Chosen({path: listed[path] for path in sorted({*beside, *stored})})
+        others = [path for path in listed if _is_companion(path)]
+        return Chosen({path: listed[path] for path in sorted({*others, *stored})})
     named = [path for path in listed if _is_gguf(path)]
     if named:
         largest = max(sorted(named), key=lambda path: listed[path])
@@ -94,7 +94,7 @@ def _stored(names: Collection[str], parts: Callable[[str], Collection[str]]) -> 
     return []
 
 
-def _is_beside(path: str) -> bool:
+def _is_companion(path: str) -> bool:
     """Say whether a file is what transformers reads beside the weights: folders hold other editions of the same model."""
     place = PurePosixPath(path)
     if str(place.parent) not in (".", TEMPLATES) or path.startswith("."):

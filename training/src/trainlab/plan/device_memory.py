@@ -64,7 +64,7 @@ def _narrow(job: Job, device: Device) -> bool:
 
 def _autocast(job: Job, device: Device) -> bool:
     """True if they do while the trained weights are float32; FSDP2 gathers them in half."""
-    return _narrow(job, device) and job.state_bytes >= 16 and not job.sharded
+    return _narrow(job, device) and not job.sharded
 
 
 def _stream(job: Job, device: Device) -> int:
@@ -109,6 +109,7 @@ POD_BYTES = 1.1e9
 
 Measured on phase quick: with 0.2 GB left for them they were read from the disk all the time, and answers took up to ten times as long.
 """
+STATE_BYTES = 16  # of a trained weight: float32 weight 4, gradient 4, Adam 8
 MASTER_BYTES = 4  # of a trained weight, which models/layers.py keeps in float32
 REDUCED_BYTES = 4
 """Of a gradient that FSDP2 accumulates and reduces: float32, whatever computes, which the engine asks for (`keep_digits`)."""
@@ -187,7 +188,7 @@ def memory(job: Job, arch: Architecture, device: Device) -> Memory:
     cached = activation_cache(job, arch) if device.is_cpu else 0.0  # in the pod's memory, not the GPU's
     return Memory(
         weights=processes * (total - trained) * job.weight_bytes / shards + _gathered(job, arch),
-        states=processes * trained * job.state_bytes / shards,
+        states=processes * trained * STATE_BYTES / shards,
         activations=processes * activation_bytes(job, arch, device, tokens),
         logits=processes * logit_tokens * arch.vocab * LOGIT_BYTES,
         context=processes * context + (POD_BYTES + processes * loader_bytes(job) if device.is_cpu else 0.0),

@@ -59,7 +59,6 @@ class Job:
     weight_bytes: int = 2  # of a weight in memory
     saved_bytes: int = 2  # of a trained weight on the volume
     served_bytes: int = 2  # of a weight in the server
-    state_bytes: int = 16  # per trained parameter: fp32 weight 4, gradient 4, Adam 8; pure bf16 8
     gradient_bytes: int = 2  # of a gradient that DDP sends; FSDP2's: REDUCED_BYTES
     precision: Literal["bf16", "fp32"] = "bf16"
     checkpointing: bool = False

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import ChatPhase, ResnetPhase, Values
-from trainlab.config.loading import load_values
-from trainlab.config.yamlfile import read_mapping
+from trainlab.config.loading import load_values, read_mapping
 from trainlab.errors import UserError
 from trainlab.models import architectures
 from trainlab.plan import source, volumes

@@ -19,12 +19,12 @@ def travel(learning_rate: float, steps: int) -> float:
     return learning_rate * steps / 2
 
 
-def changeable(distance: float, deviation: float = WEIGHT) -> float:
+def changeable(distance: float) -> float:
     """Return the share of weights, normal with mean 0, that a move of `distance` takes to another bfloat16 number."""
     if distance <= 0:
         return 0.0
     largest = 2.0 ** (math.floor(math.log2(distance)) + 9)  # below it half a gap is at most `distance`
-    return math.erf(largest / (deviation * math.sqrt(2)))
+    return math.erf(largest / (WEIGHT * math.sqrt(2)))
 
 
 def lost(learning_rate: float, steps: int) -> str | None:

@@ -130,11 +130,9 @@ def augment(images: torch.Tensor, padding: int, shifts: torch.Tensor, flags: tor
     return padded.view(count, channels, -1).gather(2, places).view(count, channels, height, width)
 
 
-def normalize(
-    images: torch.Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
-) -> torch.Tensor:
+def normalize(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
     """Return bytes (N, C, H, W) as floats with mean 0 and standard deviation 1 per channel, channels last in memory."""
     deviation = torch.tensor(std, device=images.device).view(1, -1, 1, 1)
     shift = -torch.tensor(mean, device=images.device).view(1, -1, 1, 1) / deviation
     values = images.float().mul_(1 / (255 * deviation)).add_(shift)
-    return values.to(dtype).contiguous(memory_format=torch.channels_last)
+    return values.contiguous(memory_format=torch.channels_last)

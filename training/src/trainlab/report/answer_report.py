@@ -211,8 +211,8 @@ def answers(
         {
             "question": q,
             "never_taught": q in never_taught,
-            "base": _said(sides[0].get(q), phase),
-            "tuned": _said(sides[1].get(q), phase),
+            "base": _answer(sides[0].get(q), phase),
+            "tuned": _answer(sides[1].get(q), phase),
         }
         for q in questions
     ]
@@ -282,9 +282,9 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
         if "label" in item:
             row["label"] = item["label"]
         for name, part in (("base", item), ("tuned", other)):
-            said = _said(part, phase)
+            answer = _answer(part, phase)
             stated = facts.matches(part["text"], item["facts"])
-            row[name] = {**said, "loss": part["loss"], "found": stated, "adherence": part.get("adherence")}
+            row[name] = {**answer, "loss": part["loss"], "found": stated, "adherence": part.get("adherence")}
             row[name]["forbidden"] = facts.forbidden(part["text"], item.get("never", []))
             row[name] |= {key: part.get(key) for key in ("said", "labelled")}
             row[name]["refused"] = bool(part.get("refused") or part.get("taught_refused"))
@@ -292,7 +292,7 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
     return rows
 
 
-def _said(entry: Any, phase: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(entry: Any, phase: Mapping[str, Any]) -> dict[str, Any]:
     """Return {text, tokens, cut: whether the limit ended it}; text None where there is no answer."""
     if entry is None:
         return {"text": None, "tokens": None, "cut": False}

@@ -94,7 +94,7 @@ def perplexity(loss: float) -> str:
 def marked(text: str, spellings: Sequence[Sequence[str]]) -> Markup:
     """Return a text with the facts it states in <mark>."""
     pieces = facts.marked(text, spellings)
-    return Markup().join(Markup("<mark>{}</mark>").format(piece) if said else piece for piece, said in pieces)
+    return Markup().join(Markup("<mark>{}</mark>").format(piece) if stated else piece for piece, stated in pieces)
 
 
 def bar_chart(entry: Mapping[str, Any]) -> dict[str, Any]:

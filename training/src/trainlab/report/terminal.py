@@ -23,7 +23,7 @@ def rows(gate: Mapping[str, Any] | None, units: Mapping[str, str]) -> list[Row]:
 
 def gpu_use(history: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return a row on the GPUs of a history, none without any."""
-    use = of_gpus.said(history)
+    use = of_gpus.summary(history)
     return [_text("GPU use", "", "", *use)] if use else []
 
 

@@ -107,7 +107,7 @@ def machine(
     ]
     if manifest.get("memory"):
         rows.append(("Peak memory", memory.sentence(manifest["memory"])))
-    if use := gpu_use.said(history):
+    if use := gpu_use.summary(history):
         rows.append(("GPU use", f"{use[0]} of the time of the steps, {use[1]}"))
     if summary.get("seconds"):
         rows.append(("Training time", duration(summary["seconds"])))

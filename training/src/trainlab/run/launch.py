@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainlab import recipes
-from trainlab.config import LanguagePhase, Phase, Values
-from trainlab.config.loading import run_name
+from trainlab.config import LanguagePhase, Phase
+from trainlab.config.loading import of_command, run_name
 from trainlab.config.types import quantity
 from trainlab.engine import checkpoints, gpus, trackers
 from trainlab.errors import LOST_PEER, STOPPED, UserError
@@ -80,8 +80,9 @@ def raise_fetch_error() -> None:
         raise UserError(path.read_text(encoding="utf-8"))
 
 
-def launch(values: Values, args: argparse.Namespace) -> int:
-    """Check model, data and folders, then run the ranks of this pod (or machine); return the exit code."""
+def launch(args: argparse.Namespace) -> int:
+    """Check values, model, data and folders, then run the ranks of this pod (or machine); return the exit code."""
+    values = of_command(args)
     raise_fetch_error()
     phase = values.phase
     out = args.out or (Path(os.environ["OUTPUT_DIR"]) if os.environ.get("OUTPUT_DIR") else None)

@@ -14,8 +14,7 @@ from typing import Any
 import yaml
 
 from trainlab import files
-from trainlab.config.loading import load_values, phase_hash
-from trainlab.config.yamlfile import read_mapping
+from trainlab.config.loading import load_values, phase_hash, read_mapping
 from trainlab.errors import UserError
 
 PAGES = Path(__file__).resolve().parents[4] / "docs" / "learn" / "lessons"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.config.yamlfile import read_mapping
+from trainlab.config.loading import read_mapping
 from trainlab.errors import UserError
 from trainlab.evaluation.gate import read_gate
 from trainlab.recipes.adapters import ADAPTERS
@@ -107,14 +107,14 @@ def _written(run_dir: Path) -> int:
     return newest
 
 
-def _apply(kube: Kube, thing: dict[str, Any], namespace: str, owner: dict[str, Any]) -> dict[str, Any]:
+def _apply(kube: Kube, manifest: dict[str, Any], namespace: str, owner: dict[str, Any]) -> dict[str, Any]:
     """Apply one object with its owner; return it as the server has it."""
     reference = {key: owner[key] for key in ("apiVersion", "kind")}
     reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
     # No blockOwnerDeletion: OpenShift lets only those who may update the owner's finalizers set it.
-    metadata = thing["metadata"] | {"namespace": namespace, "ownerReferences": [reference]}
-    done = kube.apply(_path(thing["kind"], namespace, _name(thing)), thing | {"metadata": metadata})
-    return thing | {"metadata": metadata | done["metadata"]}
+    metadata = manifest["metadata"] | {"namespace": namespace, "ownerReferences": [reference]}
+    done = kube.apply(_path(manifest["kind"], namespace, _name(manifest)), manifest | {"metadata": metadata})
+    return manifest | {"metadata": metadata | done["metadata"]}
 
 
 def _prepare(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str, release: dict[str, Any]) -> None:
@@ -162,8 +162,8 @@ def _path(kind: str, namespace: str, name: str = "") -> str:
     return f"{base}/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
 
 
-def _name(thing: dict[str, Any]) -> str:
-    return str(thing["metadata"]["name"])
+def _name(manifest: dict[str, Any]) -> str:
+    return str(manifest["metadata"]["name"])
 
 
 def _manifest(path: Path, kind: str, namespace: str) -> dict[str, Any]:

@@ -46,8 +46,8 @@ def finished(run_dir: Path) -> bool:
     """True when the run directory holds everything up to the report."""
     models = ("best_model/config.json", "lora_adapter/adapter_config.json", ADAPTERS)
     names = ("eval_after.json", "gate.json", "report.json", "manifest.json")
-    there = any((run_dir / name).exists() for name in models) and all((run_dir / name).exists() for name in names)
-    return there and bool(files.read_json(run_dir / "manifest.json")["ended"])
+    complete = any((run_dir / name).exists() for name in models) and all((run_dir / name).exists() for name in names)
+    return complete and bool(files.read_json(run_dir / "manifest.json")["ended"])
 
 
 def evaluate_again(run_dir: Path, models: Path, data: Path | None) -> int:
@@ -120,7 +120,9 @@ def _of_stage(
         if override:
             raise UserError(f"{run_dir}: phase {phase.name} is not a stage; only a stage's gate can be overridden")
         return decision
-    full = {**decision, "stage": stage.name, "parent": _parent(run_dir), "override": None}
+    manifest = run_dir / "manifest.json"
+    parent = files.read_json(manifest).get("parent") if manifest.exists() else None
+    full = {**decision, "stage": stage.name, "parent": parent, "override": None}
     if override and decision["promoted"]:
         raise UserError(f"{run_dir}: its gate promoted it; there is nothing to override")
     note = _new_override(override, run_dir) if override else _old_override(run_dir)
@@ -150,11 +152,6 @@ def _own_row(decision: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
         "overridden": bool(decision["override"]),
         "answers": files.read_json(answers) if answers.exists() else [],
     }
-
-
-def _parent(run_dir: Path) -> Any:
-    path = run_dir / "manifest.json"
-    return files.read_json(path).get("parent") if path.exists() else None
 
 
 def _digest(run_dir: Path) -> str:

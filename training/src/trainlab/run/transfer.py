@@ -89,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser, put: bool) -> None:
     parser.add_argument("--minutes", type=int, default=120, metavar="MIN", help=text)
     text = "command that reaches the cluster [KUBECTL, else kubectl or oc]"
     parser.add_argument("--kubectl", default=os.environ.get("KUBECTL"), metavar="COMMAND", help=text)
+    parser.set_defaults(call=put_from_args if put else get_from_args)
 
 
 def put_from_args(args: argparse.Namespace) -> int:
@@ -129,10 +130,10 @@ def put(source: Path, target: str, pods: Pods, replace: bool = False) -> str:
 
         def attempt() -> bool:
             """Send what is missing; True when it was there before."""
-            there = pod.ask({"call": "plan", **common, "files": sent, "replace": replace})
-            if there.get("same"):
+            remote = pod.ask({"call": "plan", **common, "files": sent, "replace": replace})
+            if remote.get("same"):
                 return True
-            have = there["have"]
+            have = remote["have"]
             bar.begin(sum(have.values()))
             missing = [
                 {**each, "offset": have[each["name"]]}
@@ -165,8 +166,8 @@ def put(source: Path, target: str, pods: Pods, replace: bool = False) -> str:
                 ):
                     pod.ask({"call": "drop", **common})
             raise
-    said = "is there already" if before else "is there now"
-    text = f"{place} {said}, in claim {pod.claim}: {_count(sent)}, {size:,} bytes, sha256 {digest if sent[0]['name'] else sent[0]['sha256']}"
+    verb = "is there already" if before else "is there now"
+    text = f"{place} {verb}, in claim {pod.claim}: {_count(sent)}, {size:,} bytes, sha256 {digest if sent[0]['name'] else sent[0]['sha256']}"
     return "\n".join([text, *_usage(source, place)])
 
 
@@ -376,24 +377,24 @@ class Bar:
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total = what, total
-        self._there, self._said, self._began, self._first = 0, 0.0, time.monotonic(), 0
+        self._done, self._reported, self._began, self._first = 0, 0.0, time.monotonic(), 0
         self.moved = 0
 
-    def begin(self, there: int) -> None:
+    def begin(self, remote: int) -> None:
         """Begin an attempt at so many bytes."""
-        if there:
-            note(f"{self._what}: {files.megabytes(there)} of {files.megabytes(self._total)} are there")
-        self._there, self._first, self._began, self._said = there, there, time.monotonic(), time.monotonic()
+        if remote:
+            note(f"{self._what}: {files.megabytes(remote)} of {files.megabytes(self._total)} are there")
+        self._done, self._first, self._began, self._reported = remote, remote, time.monotonic(), time.monotonic()
 
     def add(self, count: int) -> None:
         """Count bytes."""
-        self._there += count
+        self._done += count
         self.moved += count
         now = time.monotonic()
-        if now - self._said >= EVERY:
-            self._said = now
-            rate = (self._there - self._first) / (now - self._began)
-            left = (self._total - self._there) / rate
+        if now - self._reported >= EVERY:
+            self._reported = now
+            rate = (self._done - self._first) / (now - self._began)
+            left = (self._total - self._done) / rate
             note(
-                f"{self._what}: {files.megabytes(self._there)} of {files.megabytes(self._total)}, {files.megabytes(rate)}/s, {left:.0f} s left"
+                f"{self._what}: {files.megabytes(self._done)} of {files.megabytes(self._total)}, {files.megabytes(rate)}/s, {left:.0f} s left"
             )

@@ -174,7 +174,7 @@ class Pods:
     def _wait(self, name: str) -> None:
         """Wait until the pod runs; raises UserError with what keeps it."""
         began = time.monotonic()
-        said = ""
+        reported = ""
         while True:
             status = self.call("get", "pod", name, "-o", "json").get("status", {})
             if status.get("phase") == "Running":
@@ -204,8 +204,8 @@ class Pods:
                 raise UserError(
                     f"pod {name} does not start ({why}); correct --image, --claim or --pod-spec, or make room on a node"
                 )
-            if why != said and seconds > 5:
-                said = why
+            if why != reported and seconds > 5:
+                reported = why
                 note(f"pod {name}: {why}")
             time.sleep(1)
 
@@ -227,9 +227,9 @@ class Pod:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stdin and process.stdout and process.stderr
         watch = _Watch(process)
-        said: list[str] = []
+        reported: list[str] = []
         errors = process.stderr
-        listener = threading.Thread(target=lambda: said.append(errors.read().decode(errors="replace")), daemon=True)
+        listener = threading.Thread(target=lambda: reported.append(errors.read().decode(errors="replace")), daemon=True)
         listener.start()
         try:
             try:
@@ -247,7 +247,7 @@ class Pod:
         except Dropped as error:
             process.kill()
             listener.join(5)
-            raise Dropped(self._gone() or _last("".join(said)) or str(error)) from None
+            raise Dropped(self._gone() or _last("".join(reported)) or str(error)) from None
         except Answered as error:
             if error.answer["error"] == "short":
                 raise Dropped("the connection ended") from None

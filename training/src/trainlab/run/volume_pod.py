@@ -55,12 +55,12 @@ def member(part: Path, name: str) -> Path:
 
 def digest(path: Path) -> str:
     """Return a file's SHA-256, with signs of life."""
-    made, said = hashlib.sha256(), time.monotonic()
+    made, reported = hashlib.sha256(), time.monotonic()
     with path.open("rb") as stream:
         for chunk in iter(lambda: stream.read(CHUNK), b""):
             made.update(chunk)
-            if time.monotonic() - said > ALIVE:
-                said = time.monotonic()
+            if time.monotonic() - reported > ALIVE:
+                reported = time.monotonic()
                 say(hashing=path.name)
     return made.hexdigest()
 
@@ -78,12 +78,12 @@ def walk(place: Path) -> Iterator[tuple[str, Path]]:
 
 def same(place: Path, files: list[Json]) -> bool:
     """True if the place holds these files and no others."""
-    there = dict(walk(place))
-    if {each["name"] for each in files} != set(there):
+    paths = dict(walk(place))
+    if {each["name"] for each in files} != set(paths):
         return False
-    if any(there[each["name"]].stat().st_size != each["size"] for each in files):
+    if any(paths[each["name"]].stat().st_size != each["size"] for each in files):
         return False
-    return all(digest(there[each["name"]]) == each["sha256"] for each in files)
+    return all(digest(paths[each["name"]]) == each["sha256"] for each in files)
 
 
 def plan(root: str, target: str, ident: str, files: list[Json], replace: bool) -> Json:
@@ -189,14 +189,14 @@ def read(root: str, source: str, files: list[Json]) -> Json:
     for each in files:
         path = inside(root, f"{source}/{each['name']}" if each["name"] else source)
         made, before = hashlib.sha256(), path.stat()
-        said = time.monotonic()
+        reported = time.monotonic()
         with path.open("rb") as stream:
             while left := each["offset"] - stream.tell():
                 if not (chunk := stream.read(min(CHUNK, left))):
                     break
                 made.update(chunk)
-                if time.monotonic() - said > ALIVE:
-                    said = time.monotonic()
+                if time.monotonic() - reported > ALIVE:
+                    reported = time.monotonic()
                     say(hashing=each["name"])
             say(file=each["name"])
             left = each["size"] - each["offset"]

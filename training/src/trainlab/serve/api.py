@@ -258,11 +258,11 @@ def create_app(
     _handle_errors(app, server)
     web.add_report(app, run_dir)
     if pages is not None:
-        app.router.default = _beside(app.router.default, pages)
+        app.router.default = _with_pages(app.router.default, pages)
     return app
 
 
-def _beside(api: ASGIApp, pages: ASGIApp) -> ASGIApp:
+def _with_pages(api: ASGIApp, pages: ASGIApp) -> ASGIApp:
     async def chosen(scope: Scope, receive: Receive, send: Send) -> None:
         is_page = scope["type"] == "http" and not scope["path"].startswith("/v1")
         await (pages if is_page else api)(scope, receive, send)

@@ -51,8 +51,8 @@ def serve(
         )
         return loaded
 
-    beside = pages(address(listener)) if pages else None
-    run(lambda failed: create_app(phase, run_dir, load, failed, beside), listener)
+    audience = pages(address(listener)) if pages else None
+    run(lambda failed: create_app(phase, run_dir, load, failed, audience), listener)
 
 
 def run(make: Callable[[Callable[[Exception], None]], "FastAPI"], listener: socket.socket) -> NoReturn:

@@ -12,7 +12,6 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from slow import but_the_first
-from tiny import make_phase, write_data
 from trainlab import files
 from trainlab.data import chat_rows
 from trainlab.engine.trainer import TrainingJob
@@ -30,15 +29,7 @@ LINEAR = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_
 @pytest.fixture
 def make_job(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Make:
     """Return a function that makes a job with adapters of rank 4 in tmp_path/<name>."""
-    folder = write_data(tmp_path / "data")
-
-    def make(name: str = "run", **blocks: Any) -> TrainingJob:
-        train = {**TRAIN, **blocks.pop("train", {})}
-        lora = {"rank": 4, "alpha": 8, **blocks.pop("lora", {})}
-        phase = make_phase(phase_dict, lora=lora, train=train, **blocks)
-        return tiny.make_job(phase, tiny_model, folder, tmp_path / name)
-
-    return make
+    return tiny.sft_jobs(phase_dict, tiny_model, tmp_path, train=TRAIN, lora={"rank": 4, "alpha": 8})
 
 
 def adapter(run_dir: Path) -> dict[str, torch.Tensor]:

@@ -11,7 +11,6 @@ import pytest
 import tiny
 import torch
 from safetensors.torch import load_file
-from tiny import make_phase, write_data
 from trained import assert_same, weights
 from trainlab import files
 from trainlab.engine import checkpoints
@@ -33,13 +32,7 @@ TRAIN = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 2, 
 @pytest.fixture
 def make_job(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Make:
     """Return a function that makes a job in tmp_path/<name> with changed blocks of the phase."""
-    folder = write_data(tmp_path / "data")
-
-    def make(name: str = "run", **blocks: Any) -> TrainingJob:
-        phase = make_phase(phase_dict, **{**blocks, "train": {**TRAIN, **blocks.get("train", {})}})
-        return tiny.make_job(phase, tiny_model, folder, tmp_path / name)
-
-    return make
+    return tiny.sft_jobs(phase_dict, tiny_model, tmp_path, train=TRAIN)
 
 
 def test_only_the_last_layers_and_an_untied_head_change(make_job: Make, tiny_model: Path) -> None:

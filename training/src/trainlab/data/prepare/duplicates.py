@@ -55,10 +55,10 @@ def signatures(group: tuple[Sequence[str], NDArray[np.bool_]]) -> NDArray[np.uin
     return rows
 
 
-def min_bands(threshold: float, width: int = WIDTH) -> int:
-    """Return the fewest bands, a power of two, that find RECALL of the pairs at `threshold`: 16 for 0.8 of 128 numbers."""
+def min_bands(threshold: float) -> int:
+    """Return the fewest bands, a power of two, that find RECALL of the pairs at `threshold`: 16 for 0.8."""
     count = 1
-    while count < width and 1 - (1 - threshold ** (width // count)) ** count < RECALL:
+    while count < WIDTH and 1 - (1 - threshold ** (WIDTH // count)) ** count < RECALL:
         count *= 2
     return count
 
