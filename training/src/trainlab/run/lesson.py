@@ -25,7 +25,7 @@ PREDICTIONS = "predictions.json"
 Evidence = Mapping[str, Any]
 """The content of a run's gate.json and training_summary.json, under the names without .json."""
 Answer = tuple[str, str]
-PHASES = {"slow-link": "quick"}
+PHASES = {"slow-link": "gemma"}
 LOCAL, CLUSTER = "Run in local processes", "Run on the embedded cluster"
 """Headings of a page; what needs a cluster has no first one."""
 ABOUT, HALF = 0.9, 0.5
