@@ -290,13 +290,14 @@ def _staged(base: Evidence, changed: Evidence) -> Answer:
 
 
 def _slow_link(base: Evidence, changed: Evidence) -> Answer:
-    one, two = (run["training_summary"] for run in (base, changed))
-    rate = two["samples_per_second"] / one["samples_per_second"]
+    before, after = (run["training_summary"] for run in (base, changed))
+    rate = after["samples_per_second"] / before["samples_per_second"]
     letter = "a" if rate > 1 / ABOUT else "b" if rate >= ABOUT else "c"
-    waits = two["step_parts"]["communication"]
+    sent = after["step_parts"]["communication"]
     return letter, (
-        f"{one['samples_per_second']:.1f} rows a second on one node and {two['samples_per_second']:.1f} on two; a step took "
-        f"{one['step_seconds']:.1f} s and {two['step_seconds']:.1f} s, of it communication {waits:.1f} s ({waits / two['step_seconds']:.0%})."
+        f"{before['samples_per_second']:.2f} rows a second on one node and {after['samples_per_second']:.2f} on two; a step took "
+        f"{before['step_seconds']:.1f} s and {after['step_seconds']:.1f} s, of it communication {sent:.1f} s "
+        f"({sent / after['step_seconds']:.0%})."
     )
 
 
