@@ -31,7 +31,7 @@ def gate(after: float = 0.9, **more: Any) -> dict[str, Any]:
 REFUSED = {"promoted": False, "verdict": "worse"}
 SUMMARY = {
     **{"steps": 180, "effective_batch": 64, "seconds": 40.0},
-    **{"samples_per_second": 4.0, "step_seconds": 2.0, "step_parts": {"communication": 1.0}},
+    **{"step_seconds": 2.0, "step_parts": {"communication": 1.0}},
 }
 CASES = [
     ("quick", gate(0.94), SUMMARY, gate(0.9), SUMMARY, "a"),
@@ -49,9 +49,9 @@ CASES = [
     ("staged-pretrain", gate(112.0), SUMMARY, gate(290.0), SUMMARY, "a"),
     ("staged-pretrain", gate(112.0), SUMMARY, gate(500.0, promoted=False), SUMMARY, "b"),
     ("staged-pretrain", gate(112.0), SUMMARY, gate(4000.0, **REFUSED), SUMMARY, "c"),
-    ("slow-link", gate(), SUMMARY, gate(), SUMMARY | {"samples_per_second": 7.0}, "a"),
-    ("slow-link", gate(), SUMMARY, gate(), SUMMARY | {"samples_per_second": 4.1}, "b"),
-    ("slow-link", gate(), SUMMARY, gate(), SUMMARY | {"samples_per_second": 3.5}, "c"),
+    ("slow-link", gate(), SUMMARY, gate(), SUMMARY | {"step_seconds": 2.5}, "a"),
+    ("slow-link", gate(), SUMMARY, gate(), SUMMARY | {"step_seconds": 1.9}, "b"),
+    ("slow-link", gate(), SUMMARY, gate(), SUMMARY | {"step_seconds": 1.5}, "c"),
 ]
 """Name, gate and summary without and with the change, and the letter that they give."""
 

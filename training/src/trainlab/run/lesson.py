@@ -290,14 +290,13 @@ def _staged(base: Evidence, changed: Evidence) -> Answer:
 
 
 def _slow_link(base: Evidence, changed: Evidence) -> Answer:
-    before, after = (run["training_summary"] for run in (base, changed))
-    rate = after["samples_per_second"] / before["samples_per_second"]
-    letter = "a" if rate > 1 / ABOUT else "b" if rate >= ABOUT else "c"
-    sent = after["step_parts"]["communication"]
+    summaries = [run["training_summary"] for run in (base, changed)]
+    rates = [each["effective_batch"] / each["step_seconds"] for each in summaries]
+    letter = "a" if rates[1] < ABOUT * rates[0] else "b" if rates[1] * ABOUT <= rates[0] else "c"
+    step, sent = summaries[0]["step_seconds"], summaries[0]["step_parts"]["communication"]
     return letter, (
-        f"{before['samples_per_second']:.2f} rows a second on one node and {after['samples_per_second']:.2f} on two; a step took "
-        f"{before['step_seconds']:.1f} s and {after['step_seconds']:.1f} s, of it communication {sent:.1f} s "
-        f"({sent / after['step_seconds']:.0%})."
+        f"{rates[0]:.2f} rows a second on two nodes and {rates[1]:.2f} on one node; a step of two nodes took {step:.1f} s, of it "
+        f"communication {sent:.1f} s ({sent / step:.0%})."
     )
 
 
