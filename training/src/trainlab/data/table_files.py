@@ -180,7 +180,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object; raises _Twice."""
     row = dict(pairs)
     if len(row) != len(pairs):
-        names = [name for name, _ in pairs]
+        names = [pair[0] for pair in pairs]
         twice = next(name for name in row if names.count(name) > 1)
         raise _Twice(f"key {twice!r} is in one object twice; remove one of the two")
     return row
