@@ -137,7 +137,7 @@ def _trainer_image(arguments: argparse.Namespace) -> int:
         to = push.target(arguments.push, arguments.auth_file, arguments.ca)
         trainer_image.build_and_push(to, arguments.gpu, arguments.tracking)
     else:
-        trainer_image.build(arguments.first_answer)
+        trainer_image.build(arguments.first_answer, arguments.tracking)
     return 0
 
 

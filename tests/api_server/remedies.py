@@ -30,6 +30,7 @@ RUN: dict[str, tuple[str, ...]] = {
     "kubectl create namespace {}": ("other",),
     "kubectl label namespace {} pod-security.kubernetes.io/enforce=restricted": ("other",),
     "kubectl -n {} create secret generic {} --from-file=token=FILE": ("lab", "hub"),
+    "kubectl -n {} create secret generic {} --from-literal=VARIABLE=VALUE": ("lab", "trackers"),
     "kubectl -n {} create serviceaccount {}": ("lab", "promoter"),
     "kubectl -n {} delete localqueue default": ("lab",),
     "kubectl -n {} describe deployments,pods": ("lab",),

@@ -41,6 +41,15 @@ def test_only_what_is_trained_names_the_run() -> None:
     assert run("phase.seed=42", "phase.train.max_grad_norm=1", "phase.gate.min_gain=0") == same, "defaults written out"
 
 
+def test_a_named_checkpoint_is_another_job_of_the_same_run() -> None:
+    """Or an upgrade that names one would leave a job that ended, or trains, as it is."""
+    names = []
+    for sets in ((), ("phase.train.resume_from=checkpoint-16",), ("phase.train.resume_from=checkpoint-32",)):
+        job = one(objects(*sets), "PyTorchJob")
+        names.append((job["metadata"]["labels"]["trainlab.dev/run"], job["metadata"]["name"]))
+    assert len({run for run, _ in names}) == 1 and len({name for _, name in names}) == 3
+
+
 @pytest.mark.parametrize("scale", ["", "demo", "local"])
 def test_stages_of_one_release_share_the_volumes_and_have_runs_of_their_own(scale: str) -> None:
     claims, runs = set(), set()

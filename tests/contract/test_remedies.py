@@ -54,6 +54,7 @@ COMMANDS = {
     "helm upgrade --install {} {}": "tests/api/test_release.py::test_what_began_badly_is_repaired_by_another_run",
     "kubectl -n {} create secret docker-registry {} ...": "... stands for a registry's address, user and password",
     "kubectl -n {} create secret generic {} --from-file=token=FILE": UNDERSTOOD,
+    "kubectl -n {} create secret generic {} --from-literal=VARIABLE=VALUE": UNDERSTOOD,
     "kubectl -n {} create serviceaccount {}": UNDERSTOOD,
     "kubectl -n {} delete --ignore-not-found pod/{}-test": "its line with volumes is run, in tests/api/test_live.py",
     "kubectl -n {} delete --ignore-not-found pod/{}-test{} pvc/{}{}": LIVE,

@@ -1,4 +1,4 @@
-"""The lessons, pasted from their pages, on the demo's cluster by Helm: not done before, done after, with the answer of the page."""
+"""The lessons, pasted from their pages, on the demo's cluster: not done before, done after, with the answer of the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPACE = "lesson"
 
 
 def block(page: Path, heading: str) -> list[str]:
-    """The lines of a page's first block below a heading, with the paths and the namespace of this cluster."""
+    """The lines of a page's first block below a heading that begins so, with the paths and the namespace of this cluster."""
     below = page.read_text(encoding="utf-8").split(f"\n## {heading}", 1)[1]
     text = re.findall(r"^```bash\n(.*?)^```", below, re.MULTILINE | re.DOTALL)[0]
     text = text.replace("/var/lib/trainlab/cluster/admin.conf", str(machine.KUBECONFIG))
@@ -35,7 +35,7 @@ def pasted(lines: list[str], ok: bool = True) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_lesson_is_done_when_its_page_was_followed(demo: str, page: Path) -> None:
     check = f". .venv/bin/activate\ntrainlab lesson {page.name[0]} --check"
-    helm = block(page, "Run on the embedded cluster with Helm")
+    helm = block(page, "Run on the embedded cluster")
     if page.stem.partition("-")[2] == PHASE:  # the demo's own run, from which a learner starts as well
         helm = [line for line in helm if "playbooks/site.yml" not in line]
     kubectl("create", "namespace", SPACE)
@@ -47,4 +47,5 @@ def test_a_lesson_is_done_when_its_page_was_followed(demo: str, page: Path) -> N
         (answer,) = re.findall(r"The answer is `([a-c])`", page.read_text(encoding="utf-8"))
         assert said.rpartition("\nlesson ")[2].count("\ndone ") == 4 and f"\nThat is {answer}: " in said, said
     finally:
+        machine.cluster("link")
         kubectl("delete", "namespace", SPACE, "--timeout=300s")

@@ -53,6 +53,7 @@ SITE: dict[str, Any] = {
     "hfTokenSecret": "",
     "serviceAccount": "",
     "env": {},
+    "envSecrets": [],
     "serving": True,
     "expose": {"enabled": False, "host": ""},
     "monitoring": {"enabled": False},

@@ -136,6 +136,18 @@ FAULTS = [
         "and delete inferenceservices, for phase.serve.hours",
     ),
     ("secrets", want(site__hfTokenSecret="hub"), "error", "no such Secret"),
+    (
+        "secrets",
+        want(site__envSecrets=["trackers"]),
+        "error",
+        "site.envSecrets is trackers, but namespace demo has no such Secret",
+    ),
+    (
+        "secrets",
+        both(break_(f"{NS}/secrets/s3", {"data": {}}), want(site__envSecrets=["s3", "trackers"])),
+        "error",
+        "create secret generic trackers --from-literal=VARIABLE=VALUE",
+    ),
     ("model", want(phase__model__source="pypi:other==1.0"), "error", "images/trainer/models.in"),
     ("image reference", want(site__images__pullPolicy="IfNotPresent"), "error", "push the image"),
     ("image reference", want(site__images__trainer=""), "error", "no registry offers the trainer image"),

@@ -21,7 +21,7 @@ run {{ .run }}, which is not the one before, {{ $before.data.run }}, because of
 What is served stays as it is until the gate promotes this run.
 {{- end }}
 {{- else if ne $before.data.job $name -}}
-nothing new: the same run, {{ .run }}. Its pods start once more, for site: they resume, or end at once if it is complete.
+nothing new: the same run, {{ .run }}. Its pods start once more, for site or phase.train.resume_from: they resume, or end at once if it is complete.
 {{- else -}}
 nothing new: the same run, {{ .run }}, and its pods as they are.
 {{- end -}}

@@ -135,10 +135,11 @@ volumes:
 {{- end -}}
 
 {{- /* Name of the training job: the run and a hash of the job, as Kueue refuses changes of an admitted one. So a changed site is
-another job of the same run: it resumes, or ends at once if the run is complete. */}}
+another job of the same run: it resumes, or ends at once if the run is complete. So does one that names a checkpoint. */}}
 {{- define "trainjob.trainName" -}}
 {{- $spec := eq .api "trainjob" | ternary "trainjob.trainingRuntimeSpec" "trainjob.pytorchjobSpec" -}}
 {{- $content := list .api .site.queue .phase.resources.nodes .phase.resources.processes_per_node (include $spec .) -}}
+{{- with .phase.train.resume_from }}{{- $content = append $content . }}{{- end -}}
 {{- printf "%s-%s" .run (join "\n" $content | sha256sum | trunc 6) -}}
 {{- end -}}
 

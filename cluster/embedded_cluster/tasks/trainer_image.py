@@ -159,13 +159,13 @@ def packages(gpu: bool) -> str:
     return ref
 
 
-def build(answer: bool = False) -> None:
+def build(answer: bool = False, tracking: bool = False) -> None:
     """Build what is missing, load it into the nodes and print the line that the role reads.
 
-    With `answer` a model is trained in its root first, and answers.
+    With `answer` a model is trained in its root first, and answers; `tracking` puts in the clients of site.reportTo.
     """
     with images.exclusive_build():
-        outcome = _outcome()
+        outcome = _outcome(tracking)
         if answer:
             from embedded_cluster.tasks import first_answer
 
@@ -200,33 +200,33 @@ def _in_buildahs_store(ref: str, gpu: bool, tracking: bool) -> None:
     build_stage("final", ref, gpu=gpu, tracking=tracking)
 
 
-def _outcome() -> dict[str, object]:
+def _outcome(tracking: bool) -> dict[str, object]:
     """Make the image, without CUDA's libraries unless torch does not run without them, which the build tries."""
     gpu = pyenv.cuda()
     try:
-        return _made(gpu)
+        return _made(gpu, tracking)
     except say.UserError as error:
         reason = next((line for line in str(error).splitlines() if pyenv.FAILED in line), "")
         if gpu or not reason:
             raise
         pyenv.use_cuda(reason.partition(pyenv.FAILED)[2].strip(" :"))
-        return _made(True)
+        return _made(True, tracking)
 
 
-def _made(gpu: bool) -> dict[str, object]:
+def _made(gpu: bool, tracking: bool) -> dict[str, object]:
     if not rootfs.folder("rootfs", rootfs.PACKAGES).is_dir():
         _downloads(gpu)  # before has_image, which would make the first of them without the others
-    ref = _name(gpu)
+    ref = _name(gpu, tracking)
     built = images.has_image(ref) is None
     if built:
         slow = packages(gpu)
-        build_stage("final", ref, gpu=gpu)
+        build_stage("final", ref, gpu=gpu, tracking=tracking)
         with say.step("image to the node store"):
             images.export(ref, LAYOUT)
     changed = images.import_oci(LAYOUT, ref) or built
     if built:
         over = vllm_reference(slow)
-        images.forget_older(ref, slow, over)
+        images.forget_older(_name(gpu), _name(gpu, tracking=True), slow, over)
         if images.has_image(over) is None:
             shutil.rmtree(VLLM_LAYOUT, ignore_errors=True)  # of an image over other slow layers
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}

@@ -164,13 +164,14 @@ def secrets(facts: ClusterState) -> Finding:
     wanted = (
         ("site.hfTokenSecret", facts.site["hfTokenSecret"], "token"),
         ("site.images.pullSecret", facts.site["images"]["pullSecret"], ".dockerconfigjson"),
+        *(("site.envSecrets", name, "") for name in facts.site["envSecrets"]),
     )
     seen = []
     for key, name, entry in wanted:
         if not name:
             continue
         secret = facts.api.get(f"/api/v1/namespaces/{facts.namespace}/secrets/{name}")
-        if secret is None or entry not in secret.get("data", {}):
+        if secret is None or (entry and entry not in secret.get("data", {})):
             what = "has no such Secret" if secret is None else f"has that Secret without key {entry}"
             return Finding(
                 "error",
@@ -178,7 +179,7 @@ def secrets(facts: ClusterState) -> Finding:
                 "the pods could not start",
                 _create(facts.api.kubectl, facts.namespace, name, entry),
             )
-        if not base64.b64decode(secret["data"][entry]).strip():
+        if entry and not base64.b64decode(secret["data"][entry]).strip():
             return Finding("error", f"{key}: key {entry} of Secret {name} is empty", "", "fill it")
         seen.append(name)
     return Finding.ok(", ".join(seen)) if seen else Finding.skipped("the site names none")
@@ -187,6 +188,8 @@ def secrets(facts: ClusterState) -> Finding:
 def _create(kubectl: str, namespace: str, name: str, entry: str) -> str:
     if entry == "token":
         return f"{kubectl} -n {namespace} create secret generic {name} --from-file=token=FILE, or set the key to ''"
+    if not entry:
+        return f"{kubectl} -n {namespace} create secret generic {name} --from-literal=VARIABLE=VALUE, or remove it from the list"
     return f"{kubectl} -n {namespace} create secret docker-registry {name} ..., or set the key to ''"
 
 

@@ -67,6 +67,10 @@ def test_what_is_not_a_word_can_make_another_question() -> None:
         (b'{"id": "x", "question": ', r"fire.jsonl:7: not JSON"),
         pytest.param(b"[" * 100_000, r"fire.jsonl:7: not JSON .*recursion", id="deep"),
         (b"\xff\xfe", r"fire.jsonl:7: not UTF-8 at byte \d+ of the file; save it"),
+        (
+            b'{"id": "x", "answer": "1", "question": "q", "answer": "2"}',
+            r"fire.jsonl:7: key 'answer' is in one object twice",
+        ),
         (b'{"id": "x", "question": "q"}', r"fire.jsonl:7: key answer is missing"),
         (b'{"id": "x", "question": "q", "answer": " "}', r"fire.jsonl:7: answer is ' ': must be a text"),
         (b'{"id": "x", "question": "q", "answer": "a", "phrasings": "p"}', r"fire.jsonl:7: phrasings must be a list"),

@@ -129,6 +129,16 @@ def test_symbols_of_a_name_make_another_question(tmp_path: Path) -> None:
             r"a.json, row 1: column 'answer': half a surrogate",
         ),
         ("a.jsonl", b'{"question": ' + DEEP, r"a.jsonl:1: not JSON \(.*recursion.*\); the line is truncated"),
+        (
+            "a.jsonl",
+            b'{"question": "z", "answer": "z"}\n{"question": "a", "answer": "b", "question": "c"}',
+            r"a.jsonl:2: key 'question' is in one object twice; remove",
+        ),
+        (
+            "a.json",
+            b'[{"answer": "a", "answer": "b"}]',
+            r"a.json: key 'answer' is in one object twice; remove one of the two",
+        ),
         ("a.json", DEEP, r"a.json:1: not JSON \(.*recursion.*\); the file is truncated or invalid"),
         ("a.json", b"[" + b"9" * 5000, r"a.json:1: not JSON \(Exceeds the limit"),
         *(

@@ -29,7 +29,10 @@ def gate(after: float = 0.9, **more: Any) -> dict[str, Any]:
 
 
 REFUSED = {"promoted": False, "verdict": "worse"}
-SUMMARY = {"steps": 180, "effective_batch": 64, "seconds": 40.0}
+SUMMARY = {
+    **{"steps": 180, "effective_batch": 64, "seconds": 40.0},
+    **{"step_seconds": 2.0, "step_parts": {"communication": 1.0}},
+}
 CASES = [
     ("quick", gate(0.94), SUMMARY, gate(0.9), SUMMARY, "a"),
     ("quick", gate(0.94), SUMMARY, gate(0.6), SUMMARY, "b"),
@@ -46,8 +49,11 @@ CASES = [
     ("staged-pretrain", gate(112.0), SUMMARY, gate(290.0), SUMMARY, "a"),
     ("staged-pretrain", gate(112.0), SUMMARY, gate(500.0, promoted=False), SUMMARY, "b"),
     ("staged-pretrain", gate(112.0), SUMMARY, gate(4000.0, **REFUSED), SUMMARY, "c"),
+    ("slow-link", gate(), SUMMARY, gate(), SUMMARY | {"step_seconds": 2.5}, "a"),
+    ("slow-link", gate(), SUMMARY, gate(), SUMMARY | {"step_seconds": 1.9}, "b"),
+    ("slow-link", gate(), SUMMARY, gate(), SUMMARY | {"step_seconds": 1.5}, "c"),
 ]
-"""Phase, gate and summary without and with the change, and the letter that they give."""
+"""Name, gate and summary without and with the change, and the letter that they give."""
 
 
 @pytest.fixture
@@ -110,7 +116,7 @@ def test_a_page_changes_one_value_and_says_what_to_type(page: Path, checkout: Pa
 
     assert differences(before, after) == 1
     assert list(one.choices) == ["a", "b", "c"]
-    assert {letter for phase, *_, letter in CASES if phase == one.phase} == set(one.choices)
+    assert {letter for phase, *_, letter in CASES if phase == one.name} == set(one.choices)
     for change in (False, True):
         assert f"\n{one.command(change)}\n" in one.text
     (answer,) = re.findall(r"The answer is `([a-z])`", one.section("What we saw"))

@@ -12,6 +12,7 @@ import pytest
 from trainlab import cli, files
 from trainlab.errors import UserError
 from trainlab.run import transfer, transfer_pod
+from trainlab.run.put_values import values_for
 
 KUBECTL = """\
 #!{python}
@@ -187,6 +188,22 @@ def test_a_dropped_connection_resumes(cluster: Cluster, rows: Path, capsys: pyte
     told = capsys.readouterr()
     assert "going on from there" in told.err and "2 MB of 4 MB are there" in told.err and "3 MB of" in told.err
     assert (cluster.volume / "mine.csv").read_bytes() == rows.read_bytes() and not cluster.hidden
+
+
+@pytest.mark.parametrize(
+    ("files_in", "key"),
+    [
+        (("config.json", "model.safetensors", "tokenizer.json"), "{model: {source: pvc:a/b}}"),
+        (("small.gguf",), "{model: {source: pvc:a/b}}"),
+        (("tokenizer.json", "tokenizer_config.json"), "{stage: {tokenizer: pvc:a/b}}"),
+        (("reading.jsonl", "reading.yaml"), '{evaluate: {tasks: ["pvc:a/b/reading.yaml"]}}'),
+    ],
+    ids=["model", "gguf", "tokenizer", "task"],
+)
+def test_what_is_put_into_models_is_named_by_its_key(tmp_path: Path, files_in: tuple[str, ...], key: str) -> None:
+    for name in files_in:
+        (tmp_path / name).touch()
+    assert values_for(tmp_path, "models", "a/b") == ["use it in a values file:", f"  phase: {key}"]
 
 
 def test_one_that_never_holds_is_a_sentence_and_the_next_put_goes_on(

@@ -4,6 +4,7 @@ Each has a thread of its own, so that one that hangs or is gone delays no step: 
 the run directory is complete without them. Every attempt of a run is a run of theirs, by the name of ours.
 """
 
+import getpass
 import importlib.util
 import os
 import queue
@@ -31,6 +32,7 @@ DEFAULTS = {
     "MLFLOW_EXPERIMENT_NAME": "trainlab",
     "WANDB_PROJECT": "trainlab",
     "WANDB_SILENT": "true",
+    "GIT_PYTHON_REFRESH": "quiet",  # MLflow asks git for a commit; without git that is 40 lines of the log
 }
 OFFLINE = ("offline", "dryrun", "disabled")
 """Values of WANDB_MODE that take no key."""
@@ -89,6 +91,10 @@ def reporting(names: Sequence[str], phase: Phase, run_dir: Path, progress: Progr
         os.environ.setdefault(name, value)
     if trusted := os.environ.get("SSL_CERT_FILE"):
         os.environ.setdefault("REQUESTS_CA_BUNDLE", trusted)  # MLflow's client reads no other
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):  # a pod's UID has no name, of which MLflow would warn
+        os.environ["USER"] = "trainlab"
     os.environ.setdefault("WANDB_DIR", str(run_dir))  # what is not sent (WANDB_MODE=offline) stays with the run
     with ExitStack() as stack:
         trackers = [stack.enter_context(Tracker(name, phase, run_dir, progress)) for name in names]

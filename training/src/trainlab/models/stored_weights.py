@@ -15,6 +15,8 @@ from trainlab.errors import UserError
 from trainlab.models import chat_template
 
 CONFIG = "config.json"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+"""One of them is in the folder of any tokenizer that transformers reads."""
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")  # in one file, or in the parts that NAME.index.json lists
 WEIGHTS = (
     *(".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack", ".ot", ".onnx", ".onnx_data", ".gguf"),

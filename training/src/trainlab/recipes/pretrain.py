@@ -21,6 +21,7 @@ from trainlab.errors import UserError
 from trainlab.models import architectures
 from trainlab.models.fetch import datasets_dir, model_dir
 from trainlab.models.fetch import fetch as fetch_model
+from trainlab.models.stored_weights import TOKENIZER_FILES
 from trainlab.progress import Progress
 from trainlab.recipes import cpt, language
 from trainlab.recipes.base import Run
@@ -31,11 +32,6 @@ if TYPE_CHECKING:
 SCORES, decide, fit, rehearse, report = cpt.SCORES, cpt.decide, cpt.fit, cpt.rehearse, cpt.report
 preload, probe, serve = language.preload, language.probe, language.serve
 KEY = "phase.text.prepare"
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "vocab.json",
-)  # one of them is in the folder of any that transformers reads
 END, START, PAD = "<|im_end|>", "<|im_start|>", "<|pad|>"
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"

@@ -1,7 +1,7 @@
 """`trainlab lesson`: list the lessons, print one, record a prediction, check by the runs what is done. No torch.
 
-A lesson's text is its page in docs/learn/lessons, N-PHASE.md: title, overlay and choices are read from there. What its runs have
-to say about the choices is in ANSWERS. What a learner makes lies below artifacts/ (or TRAINLAB_ARTIFACTS).
+A lesson's text is its page in docs/learn/lessons, N-NAME.md: title, overlay and choices are read from there. Most have the name of
+their phase; PHASES has the others. What its runs have to say about the choices is in ANSWERS. What a learner makes lies below artifacts/ (or TRAINLAB_ARTIFACTS).
 """
 
 import os
@@ -24,6 +24,9 @@ PREDICTIONS = "predictions.json"
 Evidence = Mapping[str, Any]
 """The content of a run's gate.json and training_summary.json, under the names without .json."""
 Answer = tuple[str, str]
+PHASES = {"slow-link": "gemma"}
+LOCAL, CLUSTER = "Run in local processes", "Run on the embedded cluster"
+"""Headings of a page; what needs a cluster has no first one."""
 ABOUT, HALF = 0.9, 0.5
 """Shares of the unchanged run's score: from the first on it is about as high, below the second less than half."""
 
@@ -43,9 +46,14 @@ class Lesson:
         return int(self.page.name.partition("-")[0])
 
     @property
+    def name(self) -> str:
+        """Return the lesson's name, as its page and a learner's overlay have it."""
+        return self.page.stem.partition("-")[2]
+
+    @property
     def phase(self) -> str:
         """Return the phase, as its values files are named."""
-        return self.page.stem.partition("-")[2]
+        return PHASES.get(self.name, self.name)
 
     @property
     def text(self) -> str:
@@ -71,7 +79,7 @@ class Lesson:
     @property
     def own(self) -> Path:
         """Return the learner's overlay."""
-        return self.artifacts / "lessons" / f"{self.phase}.yaml"
+        return self.artifacts / "lessons" / f"{self.name}.yaml"
 
     @property
     def files(self) -> list[Path]:
@@ -83,7 +91,9 @@ class Lesson:
         return re.split(r"^## ", self.text.partition(f"\n## {title}\n")[2], flags=re.MULTILINE)[0].strip()
 
     def command(self, changed: bool) -> str:
-        """Return the line that trains in local processes, without or with the learner's overlay."""
+        """Return the line that trains without or with the learner's overlay: in local processes, or else the page's for a cluster."""
+        if not self.section(LOCAL):
+            return re.findall(r"^ansible-playbook .+", self.section(CLUSTER), re.MULTILINE)[0]
         first, *more = [*self.files, *([self.own] if changed else [])]
         overlays = " ".join(f"-f {file}" for file in more)
         return f"trainlab run {first} {overlays} --models {self.artifacts}/lessons/models --out {self.artifacts}/lessons/runs"
@@ -126,7 +136,7 @@ class Lesson:
     @property
     def predicted(self) -> str | None:
         """Return the letter that the learner predicted; None before, and if the page has no such choice any more."""
-        chosen = _predictions(self.artifacts).get(self.phase)
+        chosen = _predictions(self.artifacts).get(self.name)
         return chosen if isinstance(chosen, str) and chosen in self.choices else None
 
 
@@ -152,7 +162,7 @@ def command(number: int | None, predict: str | None, check: bool, runs: Sequence
         for lesson in lessons.values():
             left = lesson.missing()
             state = f"{len(STEPS) - len(left)} of {len(STEPS)} steps" if left else "done"
-            print(f"{lesson.number}  {lesson.phase:16} {state:14} {lesson.title}")
+            print(f"{lesson.number}  {lesson.name:16} {state:14} {lesson.title}")
         return 0
     if number not in lessons:
         raise UserError(f"lesson {number} does not exist; choose {_numbers(lessons)}")
@@ -182,7 +192,7 @@ def _predict(lesson: Lesson, letter: str) -> None:
             f"--predict {letter}: {run} has already measured it, and a prediction comes first: remove that folder, predict, and "
             "train or fetch the run again"
         )
-    files.write_json(_record(lesson.artifacts), _predictions(lesson.artifacts) | {lesson.phase: letter})
+    files.write_json(_record(lesson.artifacts), _predictions(lesson.artifacts) | {lesson.name: letter})
     print(f"lesson {lesson.number}: you predict {letter}: {lesson.choices[letter]}")
 
 
@@ -195,7 +205,7 @@ def _check(lesson: Lesson) -> int:
     if left or base is None or changed is None:
         return 1
     try:
-        letter, measured = ANSWERS[lesson.phase](_evidence(base), _evidence(changed))
+        letter, measured = ANSWERS[lesson.name](_evidence(base), _evidence(changed))
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{base} or {changed}: no score {error} in {' or '.join(EVIDENCE)}; remove the folder, and train or fetch the run again"
@@ -278,14 +288,26 @@ def _staged(base: Evidence, changed: Evidence) -> Answer:
     return letter, f"perplexity {losses[0]:.0f} without and {losses[1]:.0f} with the change; {_gate(changed)}."
 
 
+def _slow_link(base: Evidence, changed: Evidence) -> Answer:
+    summaries = [run["training_summary"] for run in (base, changed)]
+    rates = [each["effective_batch"] / each["step_seconds"] for each in summaries]
+    letter = "a" if rates[1] < ABOUT * rates[0] else "b" if rates[1] * ABOUT <= rates[0] else "c"
+    step, sent = summaries[0]["step_seconds"], summaries[0]["step_parts"]["communication"]
+    return letter, (
+        f"{rates[0]:.2f} rows a second on two nodes and {rates[1]:.2f} on one node; a step of two nodes took {step:.1f} s, of it "
+        f"communication {sent:.1f} s ({sent / step:.0%})."
+    )
+
+
 ANSWERS: Mapping[str, Callable[[Evidence, Evidence], Answer]] = {
     "quick": _quick,
     "resnet": _resnet,
     "survival": _survival,
     "gemma": _gemma,
     "staged-pretrain": _staged,
+    "slow-link": _slow_link,
 }
-"""By the phase of the lesson. Raises KeyError or TypeError for a run whose files lack a score."""
+"""By the name of the lesson. Raises KeyError or TypeError for a run whose files lack a score."""
 
 
 def _share(base: float, changed: float) -> str:

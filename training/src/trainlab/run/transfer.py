@@ -21,10 +21,10 @@ from typing import IO
 
 from trainlab import files
 from trainlab.config.types import PATH
-from trainlab.data import table_files
 from trainlab.errors import UserError
 from trainlab.progress import note
 from trainlab.run import volume_pod
+from trainlab.run.put_values import values_for
 from trainlab.run.transfer_pod import VOLUMES, Answered, Dropped, Json, Pod, Pods, line_of
 
 LEFT_OUT = ("checkpoints", "best_model", "final_model")
@@ -168,7 +168,7 @@ def put(source: Path, target: str, pods: Pods, replace: bool = False) -> str:
             raise
     verb = "is there already" if before else "is there now"
     text = f"{place} {verb}, in claim {pod.claim}: {_count(sent)}, {size:,} bytes, sha256 {digest if sent[0]['name'] else sent[0]['sha256']}"
-    return "\n".join([text, *_usage(source, place)])
+    return "\n".join([text, *values_for(source, place.volume, place.path)])
 
 
 def get(source: str, target: Path | None, pods: Pods, replace: bool = False, without: Sequence[str] = LEFT_OUT) -> str:
@@ -343,33 +343,6 @@ def _room(part: Path, listed: Sequence[Json]) -> None:
 
 def _count(listed: Sequence[Json]) -> str:
     return f"{len(listed)} file{'s' * (len(listed) != 1)}"
-
-
-def _usage(source: Path, place: Place) -> list[str]:
-    """Return the lines of a values file that name what was put."""
-    if place.volume == "models":
-        return ["use it in a values file:", f"  phase: {{model: {{source: pvc:{place.path}}}}}"]
-    folder = source.is_dir()
-    if folder and any((source / part).is_dir() for part in ("train", "owners")):
-        return ["use it in a values file:", f"  phase: {{data: {{source: pvc:{place.path}}}}}"]
-    tables = [
-        path for path in ([*source.iterdir()] if folder else [source]) if path.suffix.lower() in table_files.TABLES
-    ]
-    columns: list[str] = []
-    with suppress(UserError, StopIteration, IndexError):
-        columns = list(next(table_files.records(sorted(tables)[0]))[1])
-    if {"question", "answer"} <= set(columns):
-        named = "{}"
-    elif len(columns) > 1:
-        named = f"{{columns: {{question: {columns[-2]}, answer: {columns[-1]}}}}}"
-    else:  # running text
-        return ["use it in a values file:", f"  phase: {{data: {{source: pvc:{place.path}}}}}"]
-    lines = ["use it in a values file:", f"  phase: {{data: {{source: pvc:{place.path}, table: {named}}}}}"]
-    return (
-        lines
-        if named == "{}"
-        else [*lines, f"  (its columns: {', '.join(columns)}; name question and answer, and topic if there is one)"]
-    )
 
 
 class Bar:
