@@ -177,7 +177,9 @@ class OwnedTrainer:
         taught = [token for row in part if not row.kept for token in row.ids[row.prompt :]]
         states = [self._base[row.ids] for row in part if row.kept]
         learned, kept = logits.split([len(taught), len(logits) - len(taught)])
-        nats = cross_entropy(learned.float(), torch.tensor(taught, device=logits.device), reduction="none")
+        nats = cross_entropy(
+            learned.float(), torch.tensor(taught, dtype=torch.long, device=logits.device), reduction="none"
+        )
         if not states:
             return nats
         with torch.no_grad():
