@@ -29,6 +29,9 @@ from trainlab.progress import Eta, Numbers, Progress
 ROWS_AT_ONCE = {"cpu": 32, "cuda": 512}
 """Device -> rows of one pass forward and back: what it holds in memory, as gradients add up over a step."""
 
+PLAIN_TOKENS = 256
+"""Rows up to which attention is plain on a CPU."""
+
 
 @dataclass(frozen=True)
 class OwnedRow:
@@ -107,7 +110,8 @@ class OwnedTrainer:
         progress.gpu_use()
         progress.say(f"training {len(names)} adapters of this rank from step {first} to {self.steps}")
         self._model.train()
-        with Stop() as stop, _plain_attention(self._model):
+        longest = max((len(row.ids) for own in order for row in own), default=0)
+        with Stop() as stop, _plain_attention(self._model, longest):
             for step in range(first, self.steps):
                 rate = train.learning_rate * _schedule(step, self.steps, train.warmup_fraction)
                 for group in self._optimizer.param_groups:
@@ -236,18 +240,19 @@ class OwnedTrainer:
 
 
 @contextmanager
-def _plain_attention(model: Any) -> Iterator[None]:
-    """On CPU, let `model` compute attention by plain matrix products.
+def _plain_attention(model: Any, longest: int) -> Iterator[None]:
+    """On CPU, let `model` compute the attention of rows of up to `longest` tokens by plain matrix products.
 
-    torch 2.13's fused kernel takes six times as long there, forward and backward, for 32 rows of 37 tokens in bfloat16.
+    Of 32 rows in bfloat16, forward and backward, torch 2.13's fused kernel takes 7 times as long at 37 tokens, 2 times at 256; plain
+    products keep the scores of all pairs of tokens in memory.
     """
-    before = model.config._attn_implementation
-    if model.device.type == "cpu":
+    fused = model.config._attn_implementation
+    if model.device.type == "cpu" and longest <= PLAIN_TOKENS:
         model.set_attn_implementation("eager")
     try:
         yield
     finally:
-        model.set_attn_implementation(before)
+        model.set_attn_implementation(fused)
 
 
 def _schedule(step: int, steps: int, warmup: float) -> float:
