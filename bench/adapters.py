@@ -3,7 +3,8 @@
 PYTHONPATH=training/src python bench/adapters.py job --models DIR [--owners 40] [--json FILE]
 PYTHONPATH=training/src python bench/adapters.py mixture --models DIR [--owners 16] [--seeds 0 1 2] [--cells NAME ...] [--out FILE]
 PYTHONPATH=training/src python bench/adapters.py table [--out FILE]
-(DIR is a folder that `trainlab fetch values/quick.yaml --models DIR` filled; the machine has to be idle)
+(DIR is a folder that `trainlab fetch values/quick.yaml --models DIR` filled; the machine has to be idle, or set OMP_WAIT_POLICY=PASSIVE:
+else the threads that ask the adapters wait for the cores by spinning)
 `job` runs values/quick.yaml once and values/room/adapters.yaml with so many owners, whole commands, and compares their processor seconds; then it
 asks each adapter the four wordings of its own question that nothing was trained on, one of every other owner's (the matrix), and
 questions of data/survival that nobody teaches. `mixture` does the same for other mixtures of rows, a JSON line a run, beside this file.

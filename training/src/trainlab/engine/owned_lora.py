@@ -26,7 +26,7 @@ class OwnedLinear(torch.nn.Module):
     def __init__(self, linear: torch.nn.Linear, owners: Sequence[str], rank: int, scale: float, seed: str) -> None:
         super().__init__()
         self.linear, self.scale = linear, scale
-        self.owner_of_row: torch.Tensor | None = None
+        self.of_rows: tuple[torch.Tensor, torch.Tensor] | None = None
         bound = 1 / math.sqrt(linear.in_features)  # PEFT's: kaiming_uniform with a = sqrt(5)
         drawn = torch.empty(len(owners), linear.in_features, rank)
         for place, owner in zip(drawn, owners, strict=True):
@@ -38,10 +38,10 @@ class OwnedLinear(torch.nn.Module):
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return the layer's output; states: [rows, tokens, in]."""
         output: torch.Tensor = self.linear(states)
-        if self.owner_of_row is None:
+        if self.of_rows is None:
             return output
-        into, out = (part[self.owner_of_row].to(states.dtype) for part in (self.A, self.B))
-        return output + torch.bmm(torch.bmm(states, into), out) * self.scale
+        into, out = self.of_rows
+        return torch.baddbmm(output, torch.bmm(states, into), out, alpha=self.scale)
 
 
 class OwnedLora:
@@ -63,16 +63,19 @@ class OwnedLora:
 
     @contextmanager
     def rows(self, owners: Sequence[int] | None) -> Iterator[None]:
-        """Let the rows of the batches within go through the adapters of these owners, by number; None: the base alone."""
-        device = next(iter(self._parts.values())).A.device
-        numbers = None if owners is None else torch.tensor(owners, device=device)
-        for part in self._parts.values():
-            part.owner_of_row = numbers
+        """Let the rows of the batches within go through the adapters of these owners, by number; None: the base alone.
+
+        Each row's weights are gathered here, once for all tokens that are generated.
+        """
+        for part in self._parts.values() if owners is not None else ():
+            numbers = torch.tensor(owners, device=part.A.device)
+            into, out = (weight[numbers].to(part.linear.weight.dtype) for weight in (part.A, part.B))
+            part.of_rows = into, out
         try:
             yield
         finally:
             for part in self._parts.values():
-                part.owner_of_row = None
+                part.of_rows = None
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """Return all weights that train, each [owners, ...]."""

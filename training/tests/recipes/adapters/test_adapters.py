@@ -159,6 +159,9 @@ def test_what_is_kept_is_what_the_base_predicts(phase: Any, tiny_model: Path, tm
     trainer.prepare(Progress(False))
     trainer.fit(tmp_path, ("ada",), Progress(False))
     assert trainer.history[0]["owners"]["ada"] == pytest.approx(float(torch.cat(entropies).mean()), rel=1e-4)
+    assert model.config._attn_implementation == "sdpa", (
+        "scores and answers are computed as a served model computes them"
+    )
 
 
 def run_of(workplace: Workplace, *more: str) -> str:
