@@ -129,6 +129,20 @@ def test_what_a_killed_removal_leaves_is_still_ours(folder: Path, monkeypatch: p
     assert run(cache=False) and not paths.CLUSTER.exists()
 
 
+def test_the_state_of_the_cluster_that_goes_is_what_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of no other: it is looked for in the folder that is removed."""
+    home.make(paths.CLUSTER)
+    _write(folder / "cluster", *ALL_OF_UP, "state.json")
+
+    def killed(*_: str, **__: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(programs, "run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(cache=False)
+    assert [name for name in (*ALL_OF_UP, "state.json") if not (paths.CLUSTER / name).exists()] == ["state.json"]
+
+
 def test_a_link_to_another_disk_stays(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     paths.CACHE.symlink_to(tmp_path / "disk")

@@ -25,7 +25,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     result = tmp_path / "cluster"
     monkeypatch.setattr(paths, "CLUSTER", result)
     monkeypatch.setattr(paths, "LOCK", tmp_path / "lock")
-    monkeypatch.setattr(running, "STATE", result / "state.json")
     monkeypatch.delenv(kept.WORD, raising=False)
     home.make(result)
     for name in (RUN, LOCAL):
@@ -36,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _made_with(settings: dict[str, str] | None) -> None:
-    running.STATE.write_text(json.dumps({"nodes": ["n1", "n2"], "made_with": settings}))
+    running.state_file().write_text(json.dumps({"nodes": ["n1", "n2"], "made_with": settings}))
 
 
 def _files(top: Path) -> list[str]:
@@ -49,7 +48,7 @@ def test_the_same_cluster_is_kept() -> None:
 
 def test_without_a_cluster_there_is_nothing_to_keep(folder: Path) -> None:
     """Nor in what an `up` that did not get far leaves: nobody had a kubeconfig yet."""
-    running.STATE.unlink()
+    running.state_file().unlink()
     assert not kept.require(1)
 
 
@@ -88,7 +87,7 @@ def test_only_1_is_the_word(given: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("state", ["", "{", json.dumps({"nodes": ["n1", "n2"], "fingerprint": "0123"})])
 def test_one_of_an_earlier_version_or_damaged_is_refused(state: str) -> None:
-    running.STATE.write_text(state)
+    running.state_file().write_text(state)
     with pytest.raises(UserError, match=r"state\.json does not say what it was made with: .*survival-runs.*RECREATE=1"):
         kept.require(2)
 

@@ -14,16 +14,24 @@ from typing import IO, Any
 
 from embedded_cluster.base import cgroups, paths, say
 
-SHARE = paths.CLUSTER / "share"
-STATE = paths.CLUSTER / "state.json"
 SOCKET = "/run/containerd/containerd.sock"
 OUTER_DEPTH, NODE_DEPTH = 1, 2
+
+
+def state_file() -> Path:
+    """The file that `up` writes last and a removal removes first."""
+    return paths.CLUSTER / "state.json"
+
+
+def share() -> Path:
+    """The folder that every node sees as /share."""
+    return paths.CLUSTER / "share"
 
 
 def state() -> dict[str, Any]:
     """What the last `up` wrote: nodes, what they were made with, addresses; empty without a cluster."""
     try:
-        result: dict[str, Any] = json.loads(STATE.read_text())
+        result: dict[str, Any] = json.loads(state_file().read_text())
     except (FileNotFoundError, ValueError):
         return {}
     return result
@@ -63,7 +71,7 @@ def enter(node: str, argv: Sequence[str]) -> list[str]:
 
 def ctr(node: str, *argv: str, stdin: IO[bytes] | None = None) -> str:
     """Run containerd's `ctr` in a node; a host path below the cluster's share folder is translated."""
-    inside = [arg.replace(str(SHARE), "/share", 1) if arg.startswith(str(SHARE)) else arg for arg in argv]
+    inside = [arg.replace(str(share()), "/share", 1) if arg.startswith(str(share())) else arg for arg in argv]
     done = subprocess.run(enter(node, ["ctr", *inside]), stdin=stdin, capture_output=True, text=True, check=False)
     if done.returncode:
         raise say.UserError(f"{node}: ctr {' '.join(argv[:2])} failed:\n{(done.stderr or done.stdout).strip()[-800:]}")

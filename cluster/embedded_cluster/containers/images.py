@@ -130,7 +130,7 @@ def _to_nodes(source: image_store.Source) -> bool:
         def ctr(*argv: str, stdin: IO[bytes] | None = None) -> str:
             return running.ctr(node, *argv, stdin=stdin)
 
-        image_store.announce(ctr, source, store, blobs, running.SHARE)
+        image_store.announce(ctr, source, store, blobs, running.share())
         now = {ref: str(source.manifest["digest"]) for ref in source.refs}
         running.note_loaded(node, {**running.loaded(node), **now})
 

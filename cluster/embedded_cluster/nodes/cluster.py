@@ -131,7 +131,7 @@ def _make(count: int) -> None:
         _prepare(count)
     with say.step(f"start {count} nodes and their control plane", patience.seconds(READY_SECONDS)):
         _start(count)
-        _wait(count, "kubeadm init", (running.SHARE / "admin.conf").exists)
+        _wait(count, "kubeadm init", (running.share() / "admin.conf").exists)
         _publish(count)
     _wait_for_nodes(count)
     say.info(f"{count} nodes Ready {time.monotonic() - begin:.1f} s after the start")
@@ -250,8 +250,8 @@ def _prepare(count: int) -> None:
     home.make(paths.CLUSTER)
     for folder in ("run", "log", "share"):
         (paths.CLUSTER / folder).mkdir(parents=True)
-    running.SHARE.chmod(0o700)  # holds the administrator's kubeconfig
-    rwx = running.SHARE / "rwx"
+    running.share().chmod(0o700)  # holds the administrator's kubeconfig
+    rwx = running.share() / "rwx"
     rwx.mkdir()
     rwx.chmod(0o777)
     token = f"{secrets.token_hex(3)}.{secrets.token_hex(8)}"
@@ -303,7 +303,7 @@ def _start(count: int) -> None:
 def _publish(count: int) -> None:
     """Write the administrator's kubeconfig and the state file."""
     part = paths.KUBECONFIG.with_suffix(".part")
-    shutil.copyfile(running.SHARE / "admin.conf", part)
+    shutil.copyfile(running.share() / "admin.conf", part)
     part.chmod(0o600)
     part.replace(paths.KUBECONFIG)
     names = _names(count)
@@ -313,9 +313,9 @@ def _publish(count: int) -> None:
         "addresses": {name: layout.address(number) for number, name in enumerate(names, 1)},
         "kubernetes": modules.version("kubernetes"),
     }
-    part = running.STATE.with_suffix(".part")
+    part = running.state_file().with_suffix(".part")
     part.write_text(json.dumps(state, indent=1))
-    part.replace(running.STATE)
+    part.replace(running.state_file())
 
 
 def _dns_available() -> bool:
@@ -331,7 +331,7 @@ def _wait(count: int, what: str, reached: Callable[[], bool]) -> None:
         for number in range(1, count + 1):
             log = paths.CLUSTER / "log" / f"n{number}.log"
             dead = time.monotonic() - begin > starting and running.pid(f"n{number}") is None
-            if dead or (running.SHARE / f"n{number}.failed").exists():
+            if dead or (running.share() / f"n{number}.failed").exists():
                 raise say.UserError(f"node n{number} failed while waiting for {what}; {log} ends with:\n{_tail(log)}")
         if cgroups.init_of("outer", running.OUTER_DEPTH) is None:
             raise say.UserError(f"the nodes ended while waiting for {what}; logs are in {paths.CLUSTER / 'log'}")
@@ -377,6 +377,6 @@ def status() -> dict[str, Any]:
         "api": f"https://{state['addresses']['n1']}:6443" if alive else None,
         "kubeconfig": str(paths.KUBECONFIG) if alive else None,
         "kubernetes": state.get("kubernetes"),
-        "shared": str(running.SHARE / "rwx") if alive else None,
+        "shared": str(running.share() / "rwx") if alive else None,
         "images": {ref: entry["digest"] for ref, entry in image_store.refs().items()},
     }

@@ -25,7 +25,7 @@ MAX_NAMED = 8
 
 def exists() -> bool:
     """Whether there is a cluster, running or stopped, that somebody may have put something into."""
-    return running.STATE.exists()
+    return running.state_file().exists()
 
 
 def made_with(count: int) -> dict[str, str]:
@@ -43,7 +43,7 @@ def differences(count: int) -> list[str]:
     was, now = running.state().get("made_with"), made_with(count)
     if not was:
         return [
-            f"{running.STATE} does not say what it was made with: it is damaged, or of an earlier version of trainlab"
+            f"{running.state_file()} does not say what it was made with: it is damaged, or of an earlier version of trainlab"
         ]
     changed = [name for name in now if was.get(name) != now[name]]
     if changed == [CONFIGURATION]:
