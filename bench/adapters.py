@@ -240,10 +240,10 @@ def table(args: argparse.Namespace) -> int:
         "| mixture | own fact, new words (interval over people) | same card | matrix | never taught | CPU-seconds | seeds |\n"
         "|---|---|---|---|---|---|---|"
     )
-    cells: dict[str, list[dict[str, Any]]] = {}
+    cells: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for line in known(args.out):
-        cells.setdefault(line["cell"], []).append(line)
-    for name, lines in cells.items():
+        cells.setdefault((line["cell"], line["owners"]), []).append(line)
+    for (name, owners), lines in cells.items():
         shares = [
             statistics.fmean(line["stated"][kind] for line in lines)
             for kind in ("own", "same card", "matrix", "never taught")
@@ -252,7 +252,9 @@ def table(args: argparse.Namespace) -> int:
         people_of = zip(*(line["own recall"] for line in lines), strict=True)  # each over the seeds
         low, high = interval([statistics.fmean(own) for own in people_of])
         own, *rest = (f"{share:.1%}" for share in shares)
-        print(f"| {name} | {own} ({low:.0%} to {high:.0%}) | {' | '.join(rest)} | {cpu:.0f} | {len(lines)} |")
+        print(
+            f"| {name}, {owners} people | {own} ({low:.0%} to {high:.0%}) | {' | '.join(rest)} | {cpu:.0f} | {len(lines)} |"
+        )
     return 0
 
 
