@@ -33,7 +33,7 @@ SMALL = (
 )
 PREPARES = (
     *("-f", "values/staged-pretrain.yaml"),
-    *("-f", str(machine.ARTIFACTS / "site.yaml"), "--set", "site.step=prepare,site.queue=gpus"),
+    *("-f", str(machine.ARTIFACTS / "site.yaml"), "--set", "site.step=prepare,site.queue=gpus,site.preflight=false"),
     *("--set-string", "site.prepare.cpu=20"),
     *("--set", "site.prepare.nodeSelector.type=kwok,site.nodeSelector.type=kwok"),
 )
