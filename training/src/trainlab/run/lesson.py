@@ -1,7 +1,8 @@
 """`trainlab lesson`: list the lessons, print one, record a prediction, check by the runs what is done. No torch.
 
 A lesson's text is its page in docs/learn/lessons, N-NAME.md: title, overlay and choices are read from there. Most have the name of
-their phase; PHASES has the others. What its runs have to say about the choices is in ANSWERS. What a learner makes lies below artifacts/ (or TRAINLAB_ARTIFACTS).
+their phase; PHASES has the others. What its runs have to say about the choices is in ANSWERS. What a learner makes lies below artifacts/
+(or TRAINLAB_ARTIFACTS).
 """
 
 import os
