@@ -246,7 +246,7 @@ def given(verb: str, things: list[dict[str, Any]], *where: str) -> None:
 
 
 @contextmanager
-def frameworks(more: tuple[str, ...], without: str = "none") -> Iterator[None]:
+def frameworks(more: tuple[str, ...], without: str = "") -> Iterator[None]:
     """Kueue with these integrations of pods and what makes them, and their webhooks for this namespace alone, and without another.
 
     The embedded cluster has them off: with upstream's webhooks no pod could be made anywhere while Kueue's is down.

@@ -71,7 +71,8 @@ def enter(node: str, argv: Sequence[str]) -> list[str]:
 
 def ctr(node: str, *argv: str, stdin: IO[bytes] | None = None) -> str:
     """Run containerd's `ctr` in a node; a host path below the cluster's share folder is translated."""
-    inside = [arg.replace(str(share()), "/share", 1) if arg.startswith(str(share())) else arg for arg in argv]
+    outside = str(share())
+    inside = [arg.replace(outside, "/share", 1) if arg.startswith(outside) else arg for arg in argv]
     done = subprocess.run(enter(node, ["ctr", *inside]), stdin=stdin, capture_output=True, text=True, check=False)
     if done.returncode:
         raise say.UserError(f"{node}: ctr {' '.join(argv[:2])} failed:\n{(done.stderr or done.stdout).strip()[-800:]}")

@@ -250,8 +250,9 @@ def _prepare(count: int) -> None:
     home.make(paths.CLUSTER)
     for folder in ("run", "log", "share"):
         (paths.CLUSTER / folder).mkdir(parents=True)
-    running.share().chmod(0o700)  # holds the administrator's kubeconfig
-    rwx = running.share() / "rwx"
+    share = running.share()
+    share.chmod(0o700)  # holds the administrator's kubeconfig
+    rwx = share / "rwx"
     rwx.mkdir()
     rwx.chmod(0o777)
     token = f"{secrets.token_hex(3)}.{secrets.token_hex(8)}"

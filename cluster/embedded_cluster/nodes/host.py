@@ -149,7 +149,6 @@ def _remove_folder() -> None:
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if inside := [at for at in mounts if Path(at).is_relative_to(paths.CLUSTER)]:
         raise say.UserError(f"{inside[0]} is still mounted on the host: unmount it, then try again")
-    running.state_file().unlink(
-        missing_ok=True
-    )  # first: what a killed removal leaves is no cluster that `up` could keep
+    # first: what a killed removal leaves is no cluster that `up` could keep
+    running.state_file().unlink(missing_ok=True)
     home.drop(paths.CLUSTER)

@@ -146,7 +146,7 @@ def add_to_history(run_dir: Path, use: GpuUse | None) -> None:
 def summary(history: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
     """Return what the GPUs of a history did, and their memory; None without any.
 
-    >>> said([{"gpus": [{"rank": 0, "utilization": {"mean": 0.9, "max": 1.0}, "memory_gib": {"mean": 60.0, "max": 70.5}}]}])
+    >>> summary([{"gpus": [{"rank": 0, "utilization": {"mean": 0.9, "max": 1.0}, "memory_gib": {"mean": 60.0, "max": 70.5}}]}])
     ('busy 90% (most 100%)', 'memory 70.5 GiB at most')
     """
     gpus: Sequence[Any] = next((entry["gpus"] for entry in reversed(history) if "gpus" in entry), [])

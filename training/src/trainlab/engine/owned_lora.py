@@ -67,10 +67,11 @@ class OwnedLora:
 
         Each row's weights are gathered here, once for all tokens that are generated.
         """
-        for part in self._parts.values() if owners is not None else ():
-            numbers = torch.tensor(owners, device=part.A.device)
-            into, out = (weight[numbers].to(part.linear.weight.dtype) for weight in (part.A, part.B))
-            part.of_rows = into, out
+        if owners is not None:
+            numbers = torch.tensor(owners, device=next(iter(self._parts.values())).A.device)
+            for part in self._parts.values():
+                into, out = (weight[numbers].to(part.linear.weight.dtype) for weight in (part.A, part.B))
+                part.of_rows = into, out
         try:
             yield
         finally:
