@@ -4,6 +4,7 @@ The stages of the Makefile record their start and end in artifacts/times, the te
 the processors, too. Tests run in parallel, so the seconds of a folder may exceed those of its stage.
 """
 
+import os
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from datetime import datetime
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TIMES = Path("artifacts") / "times"
+STAT = Path("/proc/stat")
 DEAREST = 20
 FOLDERS = 2
 """Leading folders of a test under which its time is listed: tests/api, training/tests."""
@@ -75,7 +77,18 @@ def folders(tests: list[Case]) -> dict[str, tuple[int, float, float]]:
     return {row: (count[row], seconds, used[row]) for row, seconds in spent.most_common()}
 
 
-def processors(folder: Path = TIMES, now: Path = Path("/proc/stat")) -> str:
+def _ticks(stat: str) -> list[int]:
+    """Return the ticks of all processors together since the machine started, by their kind, of the first line of proc_stat(5)."""
+    return [int(word) for word in stat.split()[1:9]]
+
+
+def cpu_seconds(stat: Path = STAT) -> float:
+    """Return the seconds that all processors of the machine together have worked since it started, for whichever process."""
+    ticks = _ticks(stat.read_text(encoding="ascii"))
+    return (sum(ticks) - ticks[3] - ticks[4] - ticks[7]) / os.sysconf("SC_CLK_TCK")  # idle, waiting, steal
+
+
+def processors(folder: Path = TIMES, now: Path = STAT) -> str:
     """Return how the processors spent their time since the first stage began, by the first line of proc_stat(5).
 
     Time that the hypervisor gave to other machines (steal) makes every row longer, through no fault of a test.
@@ -84,7 +97,7 @@ def processors(folder: Path = TIMES, now: Path = Path("/proc/stat")) -> str:
     first = min((lines for lines in begun if len(lines) > 1), key=lambda lines: int(lines[0]), default=None)
     if first is None:
         return ""
-    before, after = ([int(word) for word in line.split()[1:9]] for line in (first[1], now.read_text(encoding="ascii")))
+    before, after = _ticks(first[1]), _ticks(now.read_text(encoding="ascii"))
     spent = [new - old for old, new in zip(before, after, strict=True)]
     whole, idle, stolen = sum(spent) or 1, spent[3] + spent[4], spent[7]
     shares = (whole - idle - stolen, idle, stolen)

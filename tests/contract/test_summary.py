@@ -68,6 +68,7 @@ def test_time_given_to_other_machines_is_told(place: Path, tmp_path: Path) -> No
     now.write_text("cpu  130 0 20 20 10 0 0 20 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n", encoding="ascii")
     expected = "processors: 50% used, 30% idle, 20% given to other machines (steal)"
     assert timetable.processors(place / timetable.TIMES, now) == expected
+    assert timetable.cpu_seconds(now) == 150 / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_part_that_did_not_run_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
