@@ -70,6 +70,29 @@ CELLS: dict[str, dict[str, Any]] = {
     "4 passes": {"train": {"epochs": 4}},
 }
 
+KEPT_WORDS = "kept words"
+"""The cell without distillation: what an adapter must leave alone it learns as the base's most likely words, not their distribution."""
+CELLS[KEPT_WORDS] = {}
+WORDS = """
+from trainlab import cli
+from trainlab.recipes import adapters
+
+def train(run, before=adapters.train):
+    import torch
+    from trainlab.engine.owned_training import OwnedTrainer
+
+    def words(self, part, logits):
+        tokens = torch.tensor([token for row in part for token in row.ids[row.prompt :]], device=logits.device)
+        return torch.nn.functional.cross_entropy(logits.float(), tokens, reduction="none")
+
+    OwnedTrainer._nats = words
+    return before(run)
+
+adapters.train = train
+cli.main()
+"""
+"""`trainlab` with that change, which nothing but this comparison wants."""
+
 
 def people(count: int) -> list[dict[str, Any]]:
     """Return the rows of `count` owners, one card after the other, so that few share a card."""
@@ -81,10 +104,11 @@ def people(count: int) -> list[dict[str, Any]]:
     return [known[card].row(f"p{number:02}", values) for number, (card, values) in enumerate(turns[:count])]
 
 
-def measured(values: Path, models: Path, folder: Path, *more: str) -> tuple[dict[str, float], Path]:
-    """Run `trainlab run`; return processor seconds of it and its ranks, seconds, GiB of the largest process, and the run directory."""
+def measured(values: Path, models: Path, folder: Path, *more: str, code: str = "") -> tuple[dict[str, float], Path]:
+    """Run `trainlab run`, or `code` in its place; return processor seconds of it and its ranks, seconds, GiB of the largest process, and the run directory."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    command = [sys.executable, "-m", "trainlab.cli", "run", str(values), "--models", str(models), "--out", str(folder)]
+    program = [sys.executable, *(("-c", code) if code else ("-m", "trainlab.cli"))]
+    command = [*program, "run", str(values), "--models", str(models), "--out", str(folder)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")}
     subprocess.run([*command, "--run", values.stem, *more], env=environment, stdout=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -96,13 +120,13 @@ def measured(values: Path, models: Path, folder: Path, *more: str) -> tuple[dict
 
 
 def trained(
-    models: Path, folder: Path, rows: Sequence[Mapping[str, Any]], changes: Mapping[str, Any]
+    models: Path, folder: Path, rows: Sequence[Mapping[str, Any]], changes: Mapping[str, Any], code: str = ""
 ) -> tuple[dict[str, float], Path]:
-    """Train the adapters of `rows` with `changes` of values/room/adapters.yaml; return as `measured`."""
+    """Train the adapters of `rows` with `changes` of values/room/adapters.yaml, by `code` if given; return as `measured`."""
     run_folder.write_rows(folder / "data", rows)
     overlay = folder / "changes.json"
     files.write_json(overlay, {"phase": changes})
-    return measured(VALUES, models, folder, "-f", str(overlay), "--data", str(folder / "data"))
+    return measured(VALUES, models, folder, "-f", str(overlay), "--data", str(folder / "data"), code=code)
 
 
 def asked(models: Path, run_dir: Path, rows: Sequence[Mapping[str, Any]], others: int | None = None) -> dict[str, Any]:
@@ -219,7 +243,8 @@ def mixture(args: argparse.Namespace) -> int:
             if any(cell.items() <= line.items() for line in lines):
                 continue
             with tempfile.TemporaryDirectory() as work:
-                spent, run_dir = trained(args.models, Path(work), rows, {"seed": seed, **CELLS[name]})
+                code = WORDS if name == KEPT_WORDS else ""
+                spent, run_dir = trained(args.models, Path(work), rows, {"seed": seed, **CELLS[name]}, code)
                 answers = asked(args.models, run_dir, rows, OTHERS)
             answers["own recall"] = [round(share, 3) for share in answers["own recall"]]
             line = {**cell, **spent, **answers, "machine": cpu_model()}

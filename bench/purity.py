@@ -2,13 +2,15 @@
 
 PYTHONPATH=training/src python bench/purity.py --url http://HOST:8000 --adapters DIR [--requests 1000] [--at-once 16] [--json FILE]
 PYTHONPATH=training/src python bench/purity.py --make DIR --model FOLDER [--count 40]
-The engine is a vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True; DIR has a folder of PEFT for each adapter, and is
-the same path for the engine. --make writes such folders with drawn weights, for a model that the engine serves. First each adapter answers
-alone, under a name of its own. Then `crossed` counts answers of the drill that are another's, and `stale` those that a name gives for the
-adapter that it had before. Both have to be 0: trainlab's room needs it (training/src/trainlab/room/stage_check.py, VLLM_PURE).
+The engine is a vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, and fewer places for adapters (--max-loras=4) than
+there are; DIR has a folder of PEFT for each adapter, and is the same path for the engine. --make writes such folders with drawn
+weights, for a model that the engine serves. First each adapter answers alone, under a name of its own. Then `crossed` counts answers of
+the drill that are another's, and `stale` those that a name gives for the adapter that it had before. Both have to be 0: trainlab's room
+needs it (training/src/trainlab/room/stage_check.py, VLLM_PURE). training/tests/models/test_vllm.py runs it.
 """
 
 import argparse
+import itertools
 import random
 import sys
 import threading
@@ -93,35 +95,37 @@ def drill(engine: Engine, adapters: list[Path], requests: int, at_once: int) -> 
         engine.unload(name)
     for number, folder in enumerate(adapters):
         engine.load(f"drill-{number}", folder)
-    ended, loaded = threading.Event(), 0
+    ended, loads = threading.Event(), itertools.count()
 
-    def come_and_go() -> None:
-        nonlocal loaded
+    def come_and_go(asks: bool) -> None:
         while not ended.is_set():
-            number = loaded % len(adapters)
-            engine.load(f"other-{loaded}", adapters[number])
-            engine.ask(f"other-{loaded}", QUESTIONS[0])  # only then it takes a slot
-            engine.unload(f"other-{loaded}")
-            loaded += 1
+            number = next(loads)
+            engine.load(f"other-{number}", adapters[number % len(adapters)])
+            if asks:
+                engine.ask(f"other-{number}", QUESTIONS[0])
+            engine.unload(f"other-{number}")
 
     chance = random.Random(SEED)
     asked = [(chance.randrange(len(adapters)), chance.choice(QUESTIONS)) for _ in range(requests)]
-    others = threading.Thread(target=come_and_go)
-    others.start()
-    try:
-        with ThreadPoolExecutor(at_once) as phones:
+    others = [threading.Thread(target=come_and_go, args=(asks,)) for asks in (True, False)]
+    for other in others:
+        other.start()
+    with ThreadPoolExecutor(at_once) as phones:
+        try:
             said = list(phones.map(lambda pair: engine.ask(f"drill-{pair[0]}", pair[1]), asked))
-    finally:
-        ended.set()
-        others.join()
-    stale = 0
-    for number, folder in enumerate(adapters):
-        engine.load("again", folder)
-        stale += sum(engine.ask("again", question) != own[number, question] for question in QUESTIONS)
-        engine.unload("again")
+        finally:
+            ended.set()
+            for other in others:
+                other.join()
+        stale = 0
+        for number, folder in enumerate(adapters):
+            engine.load("again", folder)
+            texts = phones.map(lambda question: engine.ask("again", question), QUESTIONS)
+            stale += sum(text != own[number, question] for question, text in zip(QUESTIONS, texts, strict=True))
+            engine.unload("again")
     crossed = sum(text != own[pair] for pair, text in zip(asked, said, strict=True))
     counts = {"adapters": len(adapters), "distinct": len(set(own.values())), "requests": requests}
-    return {**counts, "crossed": crossed, "stale": stale, "loaded": loaded}
+    return {**counts, "crossed": crossed, "stale": stale, "loaded": next(loads)}
 
 
 def main() -> int:

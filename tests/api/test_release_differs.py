@@ -39,7 +39,7 @@ CASE = """
     __phase_chart: "{{ item.chart | default(chart) }}"
     __train_removed: {changed: false}
 - ansible.builtin.set_fact:
-    found: "{{ found | default([]) + [[__train_preview is changed, __train_upgraded is skipped]] }}"
+    found: "{{ found | default([]) + [[__phase_preview is changed, __train_upgraded is skipped]] }}"
 """
 
 

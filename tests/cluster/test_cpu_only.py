@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the libr
 
 @pytest.fixture(scope="module")
 def cpu_only() -> ModuleType:
-    return pyenv._cpu_only()
+    return pyenv.cpu_only()
 
 
 def test_the_lock_loses_cuda_and_nothing_else(cpu_only: ModuleType) -> None:

@@ -285,6 +285,6 @@ def test_a_release_that_another_phase_has_by_its_name_is_not_replaced(case: str)
     names = yaml.safe_load((ROOT / "roles/train/vars/main.yml").read_text(encoding="utf-8"))
     world = jinja2.nativetypes.NativeEnvironment()
     before = {"config": {"phase": held}} if held else {}
-    variables: dict[str, Any] = {"trainlab_resolved": {"phase": wanted}, "__train_before": before}
+    variables: dict[str, Any] = {"trainlab_resolved": {"phase": wanted}, "__phase_before": before}
     variables["__train_held"] = world.from_string(names["__train_held"]).render(variables)
     assert (world.from_string(names["__train_other"]).render(variables) or "") == other

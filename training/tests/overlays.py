@@ -13,7 +13,8 @@ from trainlab import files
 def folder(lock: Path) -> Path:
     """Return a folder for PYTHONPATH with the packages of a lock file, which the first call downloads with pip.
 
-    Only what the environment lacks or has in other versions belongs in the lock: torch is shared.
+    Only what the environment lacks or has in other versions belongs in the lock: torch is shared. Of a torch in it without the
+    libraries of CUDA, which its lock may leave out, the names are there as in the environment's.
     """
     kept = paths.CACHE / f"{lock.stem}-{files.sha256(lock)[:12]}"
     with locks.waiting(paths.CACHE / f"{lock.stem}.lock", f"another command downloads the packages of {lock.name}"):
@@ -22,6 +23,8 @@ def folder(lock: Path) -> Path:
             with files.atomic_folder(kept) as made:
                 options = ["--no-deps", "--no-compile", "--require-hashes", "--target", made, "-r", lock]
                 subprocess.run([*pip, *options], check=True)
+                if (made / "torch").exists():
+                    pyenv.cpu_only().write_stubs(made / "torch")
     return kept
 
 

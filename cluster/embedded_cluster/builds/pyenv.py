@@ -180,7 +180,7 @@ def _lock() -> Path:
     return paths.CACHE / "python.lock"
 
 
-def _cpu_only() -> ModuleType:
+def cpu_only() -> ModuleType:
     """images/trainer/cpu_only.py, which the image's build runs as a program."""
     spec = importlib.util.spec_from_file_location("cpu_only", CPU_ONLY)
     assert spec is not None and spec.loader is not None
@@ -213,7 +213,7 @@ def locks_of(gpus: bool = False, checkout: Path | None = None) -> list[Path]:
     derived = paths.CACHE / f"cpu-{_hash(CPU_ONLY, first)}.lock"
     if not derived.exists():
         paths.CACHE.mkdir(parents=True, exist_ok=True)
-        _write(derived, _cpu_only().without_cuda(first.read_text(encoding="utf-8")))
+        _write(derived, cpu_only().without_cuda(first.read_text(encoding="utf-8")))
     return [derived, *rest]
 
 
@@ -320,7 +320,7 @@ def _make(folder: Path, wheels: Path | None, gpus: bool) -> None:
             _install(folder, scratch, wheels, locks_of(gpus))
             _install(folder, scratch, scratch / "tools", [TOOLS_LOCK])
             if not cuda(gpus):
-                _cpu_only().write_stubs(_packages(folder) / "torch")
+                cpu_only().write_stubs(_packages(folder) / "torch")
         shutil.rmtree(scratch)
         (folder / ".complete").touch()
 

@@ -1,6 +1,7 @@
 """Real vLLM on CPU serves what a run leaves: the greedy tokens of our scorer, for a bare question, within the exported limit.
 
-The newest one in `make test`; those of OpenShift AI's releases in `make test-engines`, with the torch and transformers they want.
+The newest one in `make test`; those of OpenShift AI's releases in `make test-engines`, with the torch and transformers they want, and
+whether one keeps forty people's adapters apart.
 """
 
 import json
@@ -8,8 +9,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import bases_of
 import httpx
 import openai
 import overlays
+import purity
 import pytest
 from ports import free_port
 from results import TRAIN, make_result
@@ -28,6 +31,7 @@ from trainlab.evaluation import answer_score
 from trainlab.models import chat
 from trainlab.progress import Progress
 from trainlab.recipes import cpt
+from trainlab.room import stage_check
 
 pytestmark = pytest.mark.slow
 LOCKS = {
@@ -36,11 +40,12 @@ LOCKS = {
 }
 ENGINES = {
     "0.32": ["vllm"],
+    "0.24": ["vllm_0_24", "vllm"],
     "0.19": ["vllm_0_19", "vllm_torch_2_10", "vllm"],
     "0.18": ["vllm_0_18", "transformers_4", "vllm_torch_2_10", "vllm"],
 }
 """Names of lock files whose packages lie over the environment's, the first one on top."""
-OLDER = [pytest.param(name, marks=pytest.mark.tier) for name in list(ENGINES)[1:]]
+OLDER = [pytest.param(name, marks=pytest.mark.tier) for name in ("0.19", "0.18")]
 QUESTIONS = ["Is the water safe?", "How do I boil it?", "the water"]
 STARTS = 600  # seconds; 40 of CPU, more where others want the CPU too
 OPTIONS = ["--dtype=float32", "--enforce-eager", "--max-model-len=256", "--max-num-seqs=4"]
@@ -67,11 +72,10 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="session", params=["0.32", *OLDER])
-def environment(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Variables under which the environment's Python finds vLLM, which asks nobody and runs on one core."""
+def variables(name: str) -> dict[str, str]:
+    """Return the variables under which the environment's Python finds a vLLM of ENGINES, which asks nobody and runs on one core."""
     overlays.library("libnuma.so.1", debian="libnuma1", fedora="numactl-libs")  # images/vllm/Containerfile says why
-    packages = [str(overlays.folder(LOCKS[name])) for name in ENGINES[request.param]]
+    packages = [str(overlays.folder(LOCKS[lock])) for lock in ENGINES[name]]
     return {
         **{key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},  # halves a start
         "PYTHONPATH": os.pathsep.join(packages),
@@ -82,8 +86,30 @@ def environment(request: pytest.FixtureRequest) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         # 0.18 refuses to start without these names, which are about speed; the loader passes over what is not there
-        "LD_PRELOAD": "libtcmalloc.so:libiomp5.so" if request.param == "0.18" else "",
+        "LD_PRELOAD": "libtcmalloc.so:libiomp5.so" if name == "0.18" else "",
     }
+
+
+@contextmanager
+def server(model: Path, options: Sequence[str], env: dict[str, str], folder: Path) -> Iterator[str]:
+    """Serve a model as `base`, and adapters of up to rank 8; yield the URL once it is ready. folder: of its log."""
+    port, said = free_port(), folder / "vllm.log"
+    argv = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host=127.0.0.1", f"--port={port}", *OPTIONS]
+    argv += [f"--model={model}", "--served-model-name=base", "--enable-lora", "--max-lora-rank=8", *options]
+    with said.open("w") as log:
+        process = subprocess.Popen(argv, env=env, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        wait_ready(process, f"http://127.0.0.1:{port}/health", said)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture(scope="session", params=["0.32", *OLDER])
+def environment(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Variables of an engine that answers as runs were scored."""
+    return variables(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -91,29 +117,12 @@ def client(
     runs: dict[str, Any], environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[openai.OpenAI]:
     """A server as the chart starts it for an adapter: base and tuned by name."""
-    _, run_dir = runs["adapter"]
-    adapter = run_dir / "lora_adapter"
-    port = free_port()
-    named = [
-        f"--model={runs['base']}",
-        "--served-model-name=base",
-        "--enable-lora",
-        "--max-lora-rank=8",
-        "--max-loras=2",
-    ]
+    adapter = runs["adapter"][1] / "lora_adapter"
     # The adapter's own template and settings: vLLM reads them from the folder of --model only.
     own = [f"--chat-template={adapter / 'chat_template.jinja'}", f"--generation-config={adapter}"]
-    argv = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host=127.0.0.1", f"--port={port}"]
-    said = tmp_path_factory.mktemp("vllm") / "log"
-    with said.open("w") as log:
-        argv += [*OPTIONS, *named, *own, f"--lora-modules=tuned={adapter}"]
-        server = subprocess.Popen(argv, env=environment, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        wait_ready(server, f"http://127.0.0.1:{port}/health", said)
-        yield openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
-    finally:
-        server.terminate()
-        server.wait(60)
+    options = ["--max-loras=2", *own, f"--lora-modules=tuned={adapter}"]
+    with server(runs["base"], options, environment, tmp_path_factory.mktemp("vllm")) as url:
+        yield openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
 def wait_ready(server: subprocess.Popen[bytes], url: str, said: Path) -> None:
@@ -232,3 +241,19 @@ def answered(jobs: list[list[Any]], environment: dict[str, str]) -> list[list[tu
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return [[(whole(text), tokens) for text, tokens in answers] for answers in json.loads(done.stdout.splitlines()[-1])]
+
+
+@pytest.mark.tier
+@pytest.mark.parametrize(("version", "faults"), [("0.24", {"crossed", "stale"}), ("0.32", set())])
+def test_the_room_refuses_an_engine_that_mixes_adapters_up(
+    version: str, faults: set[str], runs: dict[str, Any], tmp_path: Path
+) -> None:
+    """A thousand requests to forty adapters while others load and go; prompts are longer than a block of the cache, 128 tokens."""
+    purity.make(tmp_path, runs["base"], 40)
+    env = variables(version) | {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}
+    with server(runs["base"], ["--max-loras=4"], env, tmp_path) as url:
+        engine = purity.Engine(url, preamble=10)
+        result = purity.drill(engine, sorted(tmp_path.glob("a*")), requests=1000, at_once=8)
+    assert result["distinct"] > 40 and result["loaded"] >= 40, result
+    assert {key for key in ("crossed", "stale") if result[key]} == faults, result
+    assert (tuple(map(int, version.split("."))) < stage_check.VLLM_PURE) is bool(faults)
