@@ -17,7 +17,9 @@ SECONDS = 55.0
 FREE_BYTES = 50_000_000
 FIRST_BEAT_SECONDS = 3.0  # in which an unbuffered stream has brought something
 VLLM_PURE = (0, 32)
-"""The first vLLM that keeps adapters apart: older ones answer with another's adapter or an old cache (vllm issues 47724, 42125)."""
+"""The first vLLM whose adapters the drill may find kept apart: up to 0.25 one in flight is answered with another's, up to 0.30 from the
+cache of an earlier one of that name (vllm issues 47724, 42125); training/tests/models/test_vllm.py tries 0.24 and this one.
+"""
 
 
 @dataclass(frozen=True)
