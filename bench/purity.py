@@ -10,8 +10,8 @@ needs it (training/src/trainlab/room/stage_check.py, VLLM_PURE). training/tests/
 """
 
 import argparse
-import itertools
 import random
+import secrets
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +32,8 @@ PREAMBLE = "Answer in a few words. "
 vLLM on CPU, 16 on a GPU), and so has nothing stale to say.
 """
 TOKENS = 12
+LOADS_AN_ANSWER = 4
+"""Adapters that are loaded meanwhile for each of them that is asked."""
 SEED = 0
 
 
@@ -88,44 +90,45 @@ def make(folder: Path, model: Path, count: int, scale: float = 1.0) -> None:
 def drill(engine: Engine, adapters: list[Path], requests: int, at_once: int) -> dict[str, Any]:
     """Return {adapters, distinct, requests, crossed, stale, loaded}; see the top of the file."""
     own: dict[tuple[int, str], str] = {}
+    mark = secrets.token_hex(3)  # an engine that was drilled before has names
+    again = f"again-{mark}"
     for number, folder in enumerate(adapters):
-        name = f"alone-{number}"
+        name = f"alone-{mark}-{number}"
         engine.load(name, folder)
         own |= {(number, question): engine.ask(name, question) for question in QUESTIONS}
         engine.unload(name)
     for number, folder in enumerate(adapters):
-        engine.load(f"drill-{number}", folder)
-    ended, loads = threading.Event(), itertools.count()
+        engine.load(f"drill-{mark}-{number}", folder)
+    ended, loaded = threading.Event(), 0
 
-    def come_and_go(asks: bool) -> None:
+    def come_and_go() -> None:
+        nonlocal loaded
         while not ended.is_set():
-            number = next(loads)
-            engine.load(f"other-{number}", adapters[number % len(adapters)])
-            if asks:
-                engine.ask(f"other-{number}", QUESTIONS[0])
-            engine.unload(f"other-{number}")
+            engine.load(f"other-{mark}-{loaded}", adapters[loaded % len(adapters)])
+            if loaded % LOADS_AN_ANSWER == 0:  # some engines give a place to what is asked only
+                engine.ask(f"other-{mark}-{loaded}", QUESTIONS[0])
+            engine.unload(f"other-{mark}-{loaded}")
+            loaded += 1
 
     chance = random.Random(SEED)
     asked = [(chance.randrange(len(adapters)), chance.choice(QUESTIONS)) for _ in range(requests)]
-    others = [threading.Thread(target=come_and_go, args=(asks,)) for asks in (True, False)]
-    for other in others:
-        other.start()
+    others = threading.Thread(target=come_and_go)
+    others.start()
     with ThreadPoolExecutor(at_once) as phones:
         try:
-            said = list(phones.map(lambda pair: engine.ask(f"drill-{pair[0]}", pair[1]), asked))
+            said = list(phones.map(lambda pair: engine.ask(f"drill-{mark}-{pair[0]}", pair[1]), asked))
         finally:
             ended.set()
-            for other in others:
-                other.join()
+            others.join()
         stale = 0
         for number, folder in enumerate(adapters):
-            engine.load("again", folder)
-            texts = phones.map(lambda question: engine.ask("again", question), QUESTIONS)
+            engine.load(again, folder)
+            texts = phones.map(lambda question: engine.ask(again, question), QUESTIONS)
             stale += sum(text != own[number, question] for question, text in zip(QUESTIONS, texts, strict=True))
-            engine.unload("again")
+            engine.unload(again)
     crossed = sum(text != own[pair] for pair, text in zip(asked, said, strict=True))
     counts = {"adapters": len(adapters), "distinct": len(set(own.values())), "requests": requests}
-    return {**counts, "crossed": crossed, "stale": stale, "loaded": next(loads)}
+    return {**counts, "crossed": crossed, "stale": stale, "loaded": loaded}
 
 
 def main() -> int:
