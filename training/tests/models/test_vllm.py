@@ -244,9 +244,9 @@ def answered(jobs: list[list[Any]], environment: dict[str, str]) -> list[list[tu
 
 
 @pytest.mark.tier
-@pytest.mark.parametrize(("version", "faults"), [("0.24", {"crossed", "stale"}), ("0.32", set())])
+@pytest.mark.parametrize(("version", "fails"), [("0.24", True), ("0.32", False)])
 def test_the_room_refuses_an_engine_that_mixes_adapters_up(
-    version: str, faults: set[str], runs: dict[str, Any], tmp_path: Path
+    version: str, fails: bool, runs: dict[str, Any], tmp_path: Path
 ) -> None:
     """A thousand requests to forty adapters while others load and go; prompts are longer than a block of the cache, 128 tokens."""
     purity.make(tmp_path, runs["base"], 40)
@@ -255,5 +255,5 @@ def test_the_room_refuses_an_engine_that_mixes_adapters_up(
         engine = purity.Engine(url, preamble=10)
         result = purity.drill(engine, sorted(tmp_path.glob("a*")), requests=1000, at_once=8)
     assert result["distinct"] > 40 and result["loaded"] >= 40, result
-    assert {key for key in ("crossed", "stale") if result[key]} == faults, result
-    assert (tuple(map(int, version.split("."))) < stage_check.VLLM_PURE) is bool(faults)
+    assert (result["crossed"] + result["stale"] > 0) is fails, result
+    assert (tuple(map(int, version.split("."))) < stage_check.VLLM_PURE) is fails
