@@ -277,7 +277,7 @@ def test_rows_that_were_not_fetched_name_the_remedy(place: Place) -> None:
     with pytest.raises(
         UserError, match=r"phase.data.source is hf:.*: no folder .*; run `trainlab fetch` with the same"
     ):
-        sft.folders(place.phase(), place.models, None)
+        sft.data_dir(place.phase(), place.models, None)
 
 
 def test_counts_of_the_planner_are_the_most_that_can_come(tmp_path: Path) -> None:

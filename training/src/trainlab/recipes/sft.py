@@ -12,7 +12,6 @@ from trainlab.config import SftPhase
 from trainlab.data import answer_forms, chat_rows, row_files, table_rows
 from trainlab.data.nearest import with_nearest
 from trainlab.evaluation import answer_gate
-from trainlab.models import fetch as base
 from trainlab.recipes import language
 from trainlab.recipes.base import Run, Scores
 
@@ -36,15 +35,9 @@ def fetch(phase: SftPhase, models: Path, wheels: Path | None) -> Path:
     return model_dir
 
 
-def rehearse(phase: SftPhase, models: Path) -> None:
-    """Try one row where model and rows are here already."""
-    language.rehearse(phase, models, folders, read_rows)
-
-
-def folders(phase: SftPhase, models: Path, data: Path | None) -> tuple[Path, Path]:
-    """Return (model folder, data folder); rows from a hub are where they were fetched to."""
-    rows = row_files.folder(phase.data, models, data, fetched=table_rows.place(phase, models))
-    return base.model_dir(phase.model.source, models), rows
+def data_dir(phase: SftPhase, models: Path, data: Path | None) -> Path:
+    """Return the folder of the rows; those of a table are where they were fetched to."""
+    return row_files.folder(phase.data, models, data, fetched=table_rows.place(phase, models))
 
 
 def preflight(phase: SftPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:

@@ -16,8 +16,8 @@ from trainlab import files
 from trainlab.config.loading import PHASE_FILE, leaves, load_values, trained
 from trainlab.config.rule import shown
 from trainlab.errors import UserError
-from trainlab.plan import of_phase
 from trainlab.plan.estimate import Plan
+from trainlab.plan.source import plan_of
 from trainlab.plan.units import DEFAULT_NETWORK
 from trainlab.plan.units import network as link_speed
 from trainlab.report import page
@@ -167,7 +167,7 @@ def _run(folder: Path, network: float) -> dict[str, Any]:
     per_step = tokens / taken if tokens else float(summary["effective_batch"])
     gpus = manifest["hardware"]["gpus"]
     length = tokens / (summary["rows"] * summary["epochs"]) if tokens else None
-    plan = of_phase.plan(phase, gpus[0] if gpus else None, network, summary["rows"], length)
+    plan = plan_of(phase, gpus[0] if gpus else None, network, summary["rows"], length)
     gate = files.read_json(folder / "gate.json") if (folder / "gate.json").is_file() else None
     return {
         "run": manifest["run"],

@@ -62,7 +62,7 @@ def test_the_text_is_prepared_once_into_the_folder_that_the_phase_trains_on(
     blocks = models / "blocks"
     assert is_prepared(blocks) and files.read_json(blocks / "index.json")["block_length"] == 32
     made = {path: path.stat().st_mtime_ns for path in blocks.glob("*.*") if path.suffix in (".bin", ".json")}
-    assert recipe.folders(asked, models, None) == (model_dir, blocks)
+    assert recipe.data_dir(asked, models, None) == blocks
     recipe.preflight(asked, model_dir, blocks)
     assert recipe.fetch(asked, models, None) == model_dir
     assert {path: path.stat().st_mtime_ns for path in made} == made
