@@ -65,22 +65,16 @@ class Resources(Strict):
     memory: Bytes = Field("4Gi", description="Memory request and limit per pod, such as 512Mi or 8Gi.")
     shared_memory: Bytes = Field("1Gi", description="Size of /dev/shm, which counts toward memory, such as 1Gi.")
     timeout_minutes: int = Field(120, ge=1, description="The job is stopped and marked failed after this time.")
-    restarts: int = Field(
-        3,
-        ge=0,
-        le=100,
-        description="How often a job that lost a rank, pod or node starts again by itself, from its last complete checkpoint.",
-    )
+    restarts: int = Field(3, ge=0, le=100)
+    """How often a job that lost a rank, pod or node starts again by itself, from its last complete checkpoint."""
 
 
 class Needs(Strict):
     """What the phase needs of a site; it changes nothing that is trained."""
 
-    gpu_model: str = Field(
-        "",
-        description="GPU that `trainlab plan` computes with where neither --gpu nor a node selector names one, such as L40S; "
-        "places nothing.",
-    )
+    gpu_model: str = ""
+    """GPU that `trainlab plan` computes with where neither --gpu nor a node selector names one, such as L40S; places
+    nothing."""
     models: Bytes = Field("20Gi", description="Size of the model volume where site.storage.models.size is empty.")
     runs: Bytes = Field("20Gi", description="Size of the run volume where site.storage.runs.size is empty.")
 
@@ -92,27 +86,16 @@ class Serve(Strict):
     cpu: Cpu = Field("1", description="CPU request of the server, in cores such as 4, 0.5 or 500m.")
     memory: Bytes = Field("4Gi", description="Memory request and limit of the server, such as 512Mi or 8Gi.")
     gpus: int = Field(0, ge=0, le=8, description="GPUs of the server.")
-    hours: int = Field(
-        0,
-        ge=0,
-        le=8760,
-        description="Hours from its promotion after which the served model is taken down, within ten minutes; 0 serves without end. A "
-        "further promotion begins them anew.",
-    )
-    max_tokens: int = Field(
-        256,
-        ge=1,
-        le=32768,
-        description="Longest answer, in tokens; a client that asks for more gets as many (finish_reason length), and GET /v1/models names it. "
-        "vLLM gives no longer one than evaluate.max_new_tokens for a run with adapters, and takes its own limit for other runs.",
-    )
-    max_concurrency: int = Field(
-        8,
-        ge=1,
-        le=1024,
-        description="Requests processed at once; at our own chat server by each model, as one batch. At a chat model 64 "
-        "more wait in line, at an image classifier none; any more get 429.",
-    )
+    hours: int = Field(0, ge=0, le=8760)
+    """Hours from its promotion after which the served model is taken down, within ten minutes; 0 serves without end. A
+    further promotion begins them anew."""
+    max_tokens: int = Field(256, ge=1, le=32768)
+    """Longest answer, in tokens; a client that asks for more gets as many (finish_reason length), and GET /v1/models
+    names it. vLLM gives no longer one than evaluate.max_new_tokens for a run with adapters, and takes its own limit for
+    other runs."""
+    max_concurrency: int = Field(8, ge=1, le=1024)
+    """Requests processed at once; at our own chat server by each model, as one batch. At a chat model 64 more wait in
+    line, at an image classifier none; any more get 429."""
 
 
 SERVED: Any = Field(
@@ -149,21 +132,15 @@ class AnswerServe(Serve):
 
     dtype: Literal["float32", "bfloat16"] | None = SERVED
 
-    runtime: Literal["trainlab", "vllm"] = Field(
-        "trainlab",
-        description="trainlab: our own CPU server for base and tuned; vllm: vLLM's image, on GPUs, or on CPU with gpus 0, which serves both "
-        "for a run with adapters, and one of them for a model that was trained whole.",
-    )
-    weights: Literal["tuned", "base"] = Field(
-        "tuned",
-        description="Which model vLLM answers as after a training of the whole model, as it has room for one: base is the model before "
-        "the training, for comparison, until it is tuned again. Neither change trains anything.",
-    )
-    args: tuple[str, ...] | None = Field(
-        None,
-        description="Further arguments of vLLM, such as --quantization=fp8; they come last, so that they win over the chart's own. "
-        "`trainlab plan` counts without them.",
-    )
+    runtime: Literal["trainlab", "vllm"] = "trainlab"
+    """trainlab: our own CPU server for base and tuned; vllm: vLLM's image, on GPUs, or on CPU with gpus 0, which serves
+    both for a run with adapters, and one of them for a model that was trained whole."""
+    weights: Literal["tuned", "base"] = "tuned"
+    """Which model vLLM answers as after a training of the whole model, as it has room for one: base is the model before
+    the training, for comparison, until it is tuned again. Neither change trains anything."""
+    args: tuple[str, ...] | None = None
+    """Further arguments of vLLM, such as --quantization=fp8; they come last, so that they win over the chart's own.
+    `trainlab plan` counts without them."""
     max_adapters: int = Field(
         16,
         ge=0,
@@ -271,11 +248,9 @@ class LanguagePhase(Phase):
     model: LanguageModel
     train: AdamTrain = AdamTrain()
     evaluate: LanguageEvaluate = LanguageEvaluate()
-    questions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(
-        (),
-        description="Questions to ask (recipes cpt, pretrain: texts to continue) before and after training for "
-        "demo_outputs/ and the report.",
-    )
+    questions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
+    """Questions to ask (recipes cpt, pretrain: texts to continue) before and after training for demo_outputs/ and the
+    report."""
 
     @property
     def recomputes(self) -> bool:
@@ -304,9 +279,8 @@ class CptPhase(TextPhase):
 class PretrainPhase(TextPhase):
     """Pre-training, the first stage."""
 
-    recipe: Literal["pretrain"] = Field(
-        description="pretrain: a stage, pre-training on running text from random weights."
-    )
+    recipe: Literal["pretrain"]
+    """pretrain: a stage, pre-training on running text from random weights."""
     model: RandomModel
     text: PretrainText = PretrainText()
     stage: PretrainStage = PretrainStage()
@@ -322,9 +296,8 @@ class ChatPhase(LanguagePhase):
 class SftPhase(ChatPhase):
     """Supervised fine-tuning, alone or as a stage."""
 
-    recipe: Literal["sft"] = Field(
-        description="sft: supervised fine-tuning of the last layers or of adapters; in a stage, of all layers or of adapters."
-    )
+    recipe: Literal["sft"]
+    """sft: supervised fine-tuning of the last layers or of adapters; in a stage, of all layers or of adapters."""
     model: TunedModel
     data: AnswerData
     evaluate: TaughtEvaluate = TaughtEvaluate()
@@ -358,9 +331,8 @@ class DpoPhase(ChatPhase):
 class AdaptersPhase(ChatPhase):
     """Many adapters in one job: each owner's facts become an adapter of its own."""
 
-    recipe: Literal["adapters"] = Field(
-        description="adapters: one LoRA adapter an owner, trained together on one frozen model."
-    )
+    recipe: Literal["adapters"]
+    """adapters: one LoRA adapter an owner, trained together on one frozen model."""
     data: OwnedData
     lora: OwnedLora = OwnedLora()
     train: OwnedTrain = OwnedTrain()

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from trainlab import files
 from trainlab.config import NOT_TRAINING, PHASES, RULES, Preset, Site, Values, preset
 from trainlab.config.loading import read_mapping
-from trainlab.config.messages import block_of, choice, keys_of, options, wrong_form
+from trainlab.config.messages import block_of, choice, keys_of, meaning, options, wrong_form
 from trainlab.config.rule import OWN_LABEL, PART_OF_GPU
 
 HEAD = """# Values
@@ -226,15 +226,15 @@ def _commented_phase(node: Tree, pad: str) -> Iterator[str]:
             yield f"{pad}{name}:"
             yield from _commented_phase(below, f"{pad}  ")
             continue
-        for recipes, kind, default, meaning in below:
-            yield from _comment(f"[{recipes}; {kind}; {default.strip('`')}] {meaning}", pad)
+        for recipes, kind, default, text in below:
+            yield from _comment(f"[{recipes}; {kind}; {default.strip('`')}] {text}", pad)
         yield f"{pad}{name}:" if default == "required" else f"{pad}{name}: {default.strip('`')}"
 
 
 def _commented(model: type[BaseModel], pad: str) -> Iterator[str]:
     for name, field in keys_of(model).items():
         block = block_of(field)
-        yield from _comment(field.description or (block.__doc__ if block else "") or "", pad)
+        yield from _comment(meaning(field) or (block.__doc__ if block else "") or "", pad)
         yield f"{pad}{name}:" if block else f"{pad}{name}: {json.dumps(field.default)}"
         yield from _commented(block, f"{pad}  ") if block else ()
 
@@ -311,6 +311,8 @@ def _inline(node: Any, blocks: Tree) -> Any:
     if isinstance(node.get("anyOf"), list) and "$ref" in node["anyOf"][0]:  # a block that may be null
         return _inline(node["anyOf"][0], blocks)
     schema = {key: _inline(value, blocks) for key, value in node.items()}
+    if "description" in schema:
+        schema["description"] = " ".join(schema["description"].split())
     if "const" in schema:
         schema["enum"] = [schema.pop("const")]
     return schema
@@ -383,7 +385,7 @@ def _described(model: type[BaseModel], at: str) -> Iterator[tuple[str, str, str,
         if block_of(field):
             continue
         default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
-        yield f"`{key}`", _type(_at(schema, key)), default, field.description or ""
+        yield f"`{key}`", _type(_at(schema, key)), default, meaning(field)
 
 
 def _type(node: Tree) -> str:
