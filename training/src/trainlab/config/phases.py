@@ -5,52 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from trainlab.config.inputs import (
-    AnswerData,
-    ChatData,
-    Data,
-    ImageData,
-    LanguageModel,
-    Model,
-    NetworkModel,
-    OwnedData,
-    PairData,
-    ParentModel,
-    PretrainText,
-    RandomModel,
-    Text,
-    TextData,
-    TunedModel,
-    TunedText,
-)
-from trainlab.config.judging import (
-    AnswerEvaluate,
-    AnswerGate,
-    Evaluate,
-    Gate,
-    ImageGate,
-    LanguageEvaluate,
-    OwnedGate,
-    PairGate,
-    TaughtEvaluate,
-    TextGate,
-)
-from trainlab.config.methods import (
-    AdamTrain,
-    AnswerStage,
-    AnswerTrain,
-    BatchTrain,
-    BestTrain,
-    Lora,
-    OwnedLora,
-    OwnedTrain,
-    PairStage,
-    PretrainStage,
-    Stage,
-    Train,
-    Unfreeze,
-    Vision,
-)
+from trainlab.config import inputs, judging, methods
 from trainlab.config.rule import value
 from trainlab.config.types import MAX_EXACT, Bytes, Cpu, Name, Strict
 
@@ -176,13 +131,13 @@ class Phase(Strict):
     recipe: str
     title: str = Field(max_length=200, description="One-line title for display.")
     seed: int = Field(42, ge=0, le=MAX_EXACT, description="Seed for everything random.")
-    model: Model
-    data: Data
-    train: Train = Train()
+    model: inputs.Model
+    data: inputs.Data
+    train: methods.Train = methods.Train()
     resources: Resources = Resources()
     needs: Needs = Needs()
-    evaluate: Evaluate = Evaluate()
-    gate: Gate
+    evaluate: judging.Evaluate = judging.Evaluate()
+    gate: judging.Gate
     serve: Serve
 
     @property
@@ -196,7 +151,7 @@ class Phase(Strict):
         return self.train.batch_size * self.train.gradient_accumulation * self.world_size
 
     @property
-    def stage_block(self) -> Stage | None:
+    def stage_block(self) -> methods.Stage | None:
         """The section `stage:`; None for a standalone phase."""
         return getattr(self, "stage", None)
 
@@ -234,20 +189,20 @@ class ResnetPhase(Phase):
     protocol: ClassVar[Protocol] = "v2"
 
     recipe: Literal["resnet"] = Field(description="resnet: image classifier from scratch.")
-    model: NetworkModel
-    data: ImageData
-    train: BestTrain = BestTrain()
-    vision: Vision = Vision()
-    gate: ImageGate = ImageGate()
+    model: inputs.NetworkModel
+    data: inputs.ImageData
+    train: methods.BestTrain = methods.BestTrain()
+    vision: methods.Vision = methods.Vision()
+    gate: judging.ImageGate = judging.ImageGate()
     serve: OwnServe = OwnServe()
 
 
 class LanguagePhase(Phase):
     """A language model."""
 
-    model: LanguageModel
-    train: AdamTrain = AdamTrain()
-    evaluate: LanguageEvaluate = LanguageEvaluate()
+    model: inputs.LanguageModel
+    train: methods.AdamTrain = methods.AdamTrain()
+    evaluate: judging.LanguageEvaluate = judging.LanguageEvaluate()
     questions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
     """Questions to ask (recipes cpt, pretrain: texts to continue) before and after training for demo_outputs/ and the
     report."""
@@ -261,10 +216,10 @@ class LanguagePhase(Phase):
 class TextPhase(LanguagePhase):
     """A language model of running text, which needs no chat template."""
 
-    data: TextData
-    train: BatchTrain = BatchTrain()
-    text: Text = Text()
-    gate: TextGate = TextGate()
+    data: inputs.TextData
+    train: methods.BatchTrain = methods.BatchTrain()
+    text: inputs.Text = inputs.Text()
+    gate: judging.TextGate = judging.TextGate()
     serve: TextServe = TextServe()
 
 
@@ -272,8 +227,8 @@ class CptPhase(TextPhase):
     """Continued pre-training."""
 
     recipe: Literal["cpt"] = Field(description="cpt: continued pre-training on running text.")
-    unfreeze: Unfreeze = Unfreeze()
-    text: TunedText = TunedText()
+    unfreeze: methods.Unfreeze = methods.Unfreeze()
+    text: inputs.TunedText = inputs.TunedText()
 
 
 class PretrainPhase(TextPhase):
@@ -281,16 +236,16 @@ class PretrainPhase(TextPhase):
 
     recipe: Literal["pretrain"]
     """pretrain: a stage, pre-training on running text from random weights."""
-    model: RandomModel
-    text: PretrainText = PretrainText()
-    stage: PretrainStage = PretrainStage()
+    model: inputs.RandomModel
+    text: inputs.PretrainText = inputs.PretrainText()
+    stage: methods.PretrainStage = methods.PretrainStage()
 
 
 class ChatPhase(LanguagePhase):
     """A language model that answers questions."""
 
-    data: ChatData
-    evaluate: AnswerEvaluate = AnswerEvaluate()
+    data: inputs.ChatData
+    evaluate: judging.AnswerEvaluate = judging.AnswerEvaluate()
 
 
 class SftPhase(ChatPhase):
@@ -298,14 +253,14 @@ class SftPhase(ChatPhase):
 
     recipe: Literal["sft"]
     """sft: supervised fine-tuning of the last layers or of adapters; in a stage, of all layers or of adapters."""
-    model: TunedModel
-    data: AnswerData
-    evaluate: TaughtEvaluate = TaughtEvaluate()
-    unfreeze: Unfreeze = Unfreeze()
-    lora: Lora = Lora()
-    stage: AnswerStage | None = Field(None, description="Omitted for a standalone phase.")
-    train: AnswerTrain = AnswerTrain()
-    gate: AnswerGate = AnswerGate()
+    model: inputs.TunedModel
+    data: inputs.AnswerData
+    evaluate: judging.TaughtEvaluate = judging.TaughtEvaluate()
+    unfreeze: methods.Unfreeze = methods.Unfreeze()
+    lora: methods.Lora = methods.Lora()
+    stage: methods.AnswerStage | None = Field(None, description="Omitted for a standalone phase.")
+    train: methods.AnswerTrain = methods.AnswerTrain()
+    gate: judging.AnswerGate = judging.AnswerGate()
     serve: AnswerServe = AnswerServe()
 
     @property
@@ -320,11 +275,11 @@ class DpoPhase(ChatPhase):
     """Preference tuning (Rafailov et al., arXiv 2305.18290), a stage."""
 
     recipe: Literal["dpo"] = Field(description="dpo: a stage, preference tuning.")
-    model: ParentModel
-    data: PairData
-    train: BatchTrain = BatchTrain()
-    stage: PairStage
-    gate: PairGate = PairGate()
+    model: inputs.ParentModel
+    data: inputs.PairData
+    train: methods.BatchTrain = methods.BatchTrain()
+    stage: methods.PairStage
+    gate: judging.PairGate = judging.PairGate()
     serve: AnswerServe = AnswerServe()
 
 
@@ -333,10 +288,10 @@ class AdaptersPhase(ChatPhase):
 
     recipe: Literal["adapters"]
     """adapters: one LoRA adapter an owner, trained together on one frozen model."""
-    data: OwnedData
-    lora: OwnedLora = OwnedLora()
-    train: OwnedTrain = OwnedTrain()
-    gate: OwnedGate = OwnedGate()
+    data: inputs.OwnedData
+    lora: methods.OwnedLora = methods.OwnedLora()
+    train: methods.OwnedTrain = methods.OwnedTrain()
+    gate: judging.OwnedGate = judging.OwnedGate()
     serve: OwnedServe = OwnedServe()
 
 
