@@ -10,7 +10,7 @@ from tiny import make_phase, write_data
 from trainlab import files
 from trainlab.config.loading import load_values
 from trainlab.engine import gpus, memory
-from trainlab.engine.step_reporter import StepReporter
+from trainlab.engine.saving import StepReporter
 from trainlab.plan.device_memory import POD_BYTES
 from trainlab.progress import Progress
 from trainlab.recipes.base import Run

@@ -57,7 +57,8 @@ OVERRIDES = {
 def _rule(row: str) -> Rule:
     """Return the rule of a row that is written as in TABLE; an empty condition always holds."""
     sentence, conditions = re.sub(r"\n +", " ", row).rsplit(" if ", 1)
-    return Rule(*sentence.split(": ", 1), tuple(map(_condition, filter(None, conditions.split(", ")))))
+    key, says = sentence.split(": ", 1)
+    return Rule(key, says, tuple(map(_condition, filter(None, conditions.split(", ")))))
 
 
 def _condition(text: str) -> Condition:

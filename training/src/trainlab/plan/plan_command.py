@@ -21,10 +21,10 @@ from trainlab.plan.device_memory import PARTS, Server
 from trainlab.plan.devices import Device, UnknownDevice, find
 from trainlab.plan.estimate import COMPILE, Cost, Plan, estimate, estimate_images
 from trainlab.plan.job import Job, parse_node
-from trainlab.plan.preparation import preparation
 from trainlab.plan.units import DEFAULT_NETWORK, DEFAULT_STORAGE, claim, count, gib, seconds, size
 from trainlab.plan.units import network as link_speed
 from trainlab.plan.units import storage as storage_speed
+from trainlab.plan.volumes import preparation
 
 OPTIONS = ("gpu", "nodes", "network", "rows", "tokens_per_row", "model_config", "hub", "storage", "node")
 
