@@ -16,7 +16,7 @@ from trained import assert_same, weights
 from trainlab import files
 from trainlab.config.loading import ConfigErrors, load_values, phase_hash, trained
 from trainlab.engine import acceleration
-from trainlab.engine.saved_model import FINAL
+from trainlab.engine.checkpoints import FINAL
 from trainlab.engine.trainer import TrainingJob
 from trainlab.models import compute
 from trainlab.recipes import sft

@@ -258,8 +258,8 @@ def fit(job: TrainingJob, trainer: CheckpointedTrainer) -> dict[str, Any]:
     trainer.written()
     seconds, trainer.seconds = time.monotonic() - began, time.monotonic() - stepping
     if job.phase.train.save_final_model:
-        with job.progress.step(f"saving {FINAL}/"):
-            save_model(job, trainer, FINAL)
+        with job.progress.step(f"saving {checkpoints.FINAL}/"):
+            save_model(job, trainer, checkpoints.FINAL)
     if trainer.best:
         trainer.best.restore(trainer.state.global_step)
     with job.progress.step(f"saving {result(job.phase)}/"):
@@ -328,10 +328,6 @@ def cache_activations(job: TrainingJob, trainer: CheckpointedSftTrainer, layers:
     with job.progress.step(f"running the frozen layers once over {len(rows)} rows"):
         cache.fill(rows, job.phase.train.batch_size, trainer.accelerator.autocast, job.progress.status)
     return cache
-
-
-FINAL = "final_model"
-"""Folder of the last step's weights, with train.save_final_model."""
 
 
 def result(phase: LanguagePhase) -> str:
