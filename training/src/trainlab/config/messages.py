@@ -38,7 +38,8 @@ def sentences(item: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
 
 def _sentence(item: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     at, recipe = _without_recipe(item["loc"])
-    key = tuple(str(part) for part in at if not _is_union_tag(part))
+    # without the parts that pydantic adds to a path inside `X | None`
+    key = tuple(str(part) for part in at if str(part) not in ("int", "str", "float") and "[" not in str(part))
     kind, context, value = item["type"], item.get("ctx") or {}, _shown(item.get("input"))
     if kind == "union_tag_not_found":
         return (*key, "recipe"), f"{'.'.join(key)}.recipe: missing; add it, one of {', '.join(PHASES)}"
@@ -121,11 +122,6 @@ def _without_recipe(at: Sequence[Any]) -> tuple[tuple[Any, ...], str | None]:
     if len(at) > 1 and at[0] == "phase" and at[1] in PHASES:
         return (at[0], *at[2:]), at[1]
     return tuple(at), None
-
-
-def _is_union_tag(part: Any) -> bool:
-    """True for the parts that pydantic adds to a path inside `X | None`."""
-    return isinstance(part, str) and (part in ("int", "str", "float") or "[" in part)
 
 
 def _unknown(key: tuple[str, ...], recipe: str | None) -> str:

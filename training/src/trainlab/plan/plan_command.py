@@ -87,8 +87,10 @@ def command(
         nodes=nodes or job.nodes,
         rows=rows or job.rows,
         tokens_per_row=tokens_per_row or job.tokens_per_row,
-        arch=_arch(model_config) or job.arch,
     )
+    if model_config:
+        name, content = model_config.resolve().parent.name, read_mapping(model_config)
+        job = replace(job, arch=architectures.from_config(name, content, str(model_config)))
     of_template: list[Finding] = []
     if hub:
         job, template = source.listed(job)
@@ -129,7 +131,7 @@ def _check_template(values: Values, template: str | None) -> list[Finding]:
         chat_template.check_text(template, values.phase)
     except UserError as error:
         return [refuse("chat-template", str(error))]
-    if values.phase.data.system_prompt and not chat_template.has_system_role(template):
+    if values.phase.data.system_prompt and chat_template.with_system_role(template) != template:
         text = "the model's chat template has no role system: phase.data.system_prompt goes before the question, in the first turn"
         return [warn("chat-template", text)]
     return []
@@ -143,10 +145,6 @@ def _code(findings: list[Finding]) -> int:
 def from_args(args: argparse.Namespace) -> int:
     """Call `command` with parsed arguments (`file`, `overlay` and those of add_arguments)."""
     return command(args.file, args.overlay, as_json=args.json, **{name: getattr(args, name) for name in OPTIONS})
-
-
-def _arch(path: Path | None) -> architectures.Architecture | None:
-    return architectures.from_config(path.resolve().parent.name, read_mapping(path), str(path)) if path else None
 
 
 WIDTH = 22

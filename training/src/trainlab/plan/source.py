@@ -183,7 +183,9 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
     if not job.on_gpu:
         return job, devices.cpu(job.cores_per_pod, job.memory_per_pod), "phase.resources"
     resource, label = values.site.gpu_resource, values.site.node_selector.get(PRODUCT_LABEL)
-    share = ", a share: its memory is that of all who have one" if _is_share(label or "", resource) else ""
+    # one that the device plugin does not rename is seen by verify.yml alone
+    shared = any(re.search(SHARE, name, re.IGNORECASE) for name in (label or "", resource))
+    share = ", a share: its memory is that of all who have one" if shared else ""
     sliced = f", slice of site.gpuResource {resource}" if devices.SLICE.search(resource) else ""
     if label:
         return job, _slice(label, resource), f"site.nodeSelector {PRODUCT_LABEL}{sliced}{share}"
@@ -232,11 +234,6 @@ def _slice(name: str, resource: str) -> Device:
     """Return the device of a name, or the slice of it that a resource is."""
     device = devices.find(name)
     return device if devices.SLICE.search(name) else devices.slice_of(device, resource)
-
-
-def _is_share(*names: str) -> bool:
-    """True if a product or a resource is a time-sliced GPU; one that the device plugin does not rename is seen by verify.yml alone."""
-    return any(re.search(SHARE, name, re.IGNORECASE) for name in names)
 
 
 def _data_bytes(phase: Phase) -> float | None:
