@@ -106,11 +106,7 @@ def train(run: Run) -> tuple[Scores, Scores]:
     rows, heldout = read_rows(run.phase, run.data_dir)
     run.memory.mark("load")
     before = language.scored(run, "before", loaded, heldout, score, digest=language.digest(run))
-    validation = None
-    if run.phase.data.validation:
-        validation, left_out = read_validation(run.phase, run.data_dir, run.models)
-        language.report_validation(run, len(validation), left_out)
-    language.fit(run, fit, loaded, rows, validation)
+    language.fit(run, fit, loaded, rows, language.own_validation(run, read_validation))
     del loaded
     return before, language.scored(run, "after", language.load_tuned(run), heldout, score)
 

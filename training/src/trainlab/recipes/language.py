@@ -81,12 +81,16 @@ def with_validation(
     return origin
 
 
-def report_validation(run: Run, rows: int, left_out: Sequence[str]) -> None:
-    """Say what of data.validation validates, and what is left out."""
-    line = f"validation: {rows} of {run.phase.data.validation}"
+def own_validation(run: Run, read: Callable[..., tuple[list[Any], list[str]]]) -> list[Any] | None:
+    """Return the rows of data.validation by `read`, None without; say how many there are, and what is left out."""
+    if not run.phase.data.validation:
+        return None
+    rows, left_out = read(run.phase, run.data_dir, run.models)
+    line = f"validation: {len(rows)} of {run.phase.data.validation}"
     if left_out:
         line += f"; {len(left_out)} left out, as they are also trained on or held out, the first {left_out[0]}"
     run.progress.say(line)
+    return rows
 
 
 def divided(job: "TrainingJob") -> tuple[list[Any], list[Any]]:
