@@ -18,7 +18,6 @@ from checkout import SOURCES, VALUES
 from datasets.exceptions import DatasetGenerationError
 from hub_server import Hub, serving
 from pyarrow import parquet
-from pydantic import ValidationError
 from tiny import make_phase
 from trainlab import files
 from trainlab.config import Phase
@@ -245,32 +244,6 @@ def test_a_volume_that_fills_while_rows_become_arrow_is_the_same_sentence(
     monkeypatch.setattr("datasets.Dataset.from_json", full)
     with pytest.raises(UserError, match=r"models: the volume is full \(.* MB free\); enlarge it"):
         place.fetch(place.phase())
-
-
-@pytest.mark.parametrize(
-    ("blocks", "expected"),
-    [
-        (
-            {"data": {"table": None}},
-            r"data.table.accept_license: false with data.source hf:.*copyright.*clear the rights",
-        ),
-        ({"data": {"table": {**NAMES, "accept_license": False}}}, r"data.table.accept_license: false"),
-        (
-            {"data": {"table": {**NAMES, "columns": {"verse": "a"}}}},
-            r"data.table.columns: verse alone; name instruction and",
-        ),
-        (
-            {"data": {"table": {**NAMES, "columns": {"verse": "a", "question": "b"}}}},
-            r"data.table.columns: question and verse cannot be combined",
-        ),
-        ({"data": {"source": "hf:own/set"}}, r"data.source"),  # no revision
-    ],
-)
-def test_what_does_not_fit_is_refused_before_anything_is_fetched(
-    blocks: dict[str, Any], expected: str, place: Place
-) -> None:
-    with pytest.raises(ValidationError, match=expected):
-        place.phase(**blocks)
 
 
 def test_rows_that_were_not_fetched_name_the_remedy(place: Place) -> None:

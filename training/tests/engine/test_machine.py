@@ -102,13 +102,6 @@ def test_the_plan_is_that_of_trainlab_plan(phase_dict: dict[str, Any]) -> None:
     assert memory.planned(served) == small, "the image that the site names is not judged here"
 
 
-def test_a_snapshot_is_refused_without_gpus(phase_dict: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"train.memory_snapshot: true with resources.gpus_per_node 0"):
-        make_phase(phase_dict, train={"memory_snapshot": True})
-    gpu = {"gpus_per_node": 1, "processes_per_node": 1}
-    assert make_phase(phase_dict, train={"memory_snapshot": True}, resources=gpu).train.memory_snapshot
-
-
 def device(
     number: int, tflops: float | None, name: str = "NVIDIA H100 80GB HBM3", free: float = 78.0
 ) -> dict[str, Any]:
