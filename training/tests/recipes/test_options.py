@@ -86,10 +86,12 @@ def test_workers_are_read_by_recipes_with_a_data_loader_alone(tmp_path: Path) ->
 
 
 def test_the_last_weights_are_kept_beside_the_best(make_job: Make, tmp_path: Path) -> None:
-    train = {"save_final_model": True, "learning_rate": 0.3, "epochs": 6}
+    train = {"save_final_model": True, "learning_rate": 1.0, "warmup_fraction": 0.9, "epochs": 6}
     summary = sft.fit(make_job("run", train=train))
     assert summary["best_step"] < summary["steps"] and summary["final_model"] is True
-    sft.fit(make_job("last", train={"learning_rate": 0.3, "epochs": 6, "validation_fraction": 0.2}))
+    sft.fit(
+        make_job("last", train={"learning_rate": 1.0, "warmup_fraction": 0.9, "epochs": 6, "validation_fraction": 0.2})
+    )
     last, best = load_file(tmp_path / "run" / FINAL / "model.safetensors"), weights(tmp_path / "run")
     assert not all(torch.equal(tensor, best[name]) for name, tensor in last.items())
     assert_same(tmp_path / "run", tmp_path / "last", tolerance=0)  # the best ones are those without the option
