@@ -119,7 +119,7 @@ def _without_text(node: Any) -> Any:
 def rules() -> Tree:
     """Return what Helm checks beyond types and bounds.
 
-    {"required": recipe -> block -> keys, "forms": recipe -> key -> [pattern, sentence], "rules": the table of
+    {"required": recipe (see _once) -> block -> keys, "forms": recipe -> key -> [pattern, sentence], "rules": the table of
     config/rules.py}. A block in `required` counts if it is given. `forms` holds the keys that differ between recipes;
     values.schema.json has the others.
     """
@@ -142,7 +142,7 @@ def rules() -> Tree:
             ):
                 forms[key] = [pattern, wrong_form(field, pattern)]
         tables["required"][recipe], tables["forms"][recipe] = required, forms
-    return tables
+    return tables | {"required": _once(tables["required"])}
 
 
 def table() -> str:
@@ -166,8 +166,8 @@ def write(folder: Path) -> list[Path]:
     defaults = _defaults()
     content = {
         "values.schema.json": _json(json_schema()),
-        "keys.json": _json(allowed_keys()),
-        "defaults.json": _json(defaults),
+        "keys.json": _json(allowed_keys() | {"phase": _once(allowed_keys()["phase"])}),
+        "defaults.json": _json(defaults | {"phase": _once(defaults["phase"])}),
         "../room/defaults.json": _json({"site": defaults["site"]}),
         "rules.json": _json(rules()),
         "presets.json": _json(presets()),
@@ -178,6 +178,27 @@ def write(folder: Path) -> list[Path]:
     for path, text in changed.items():
         files.write_text(path, text)
     return list(changed)
+
+
+def _once(trees: Tree) -> Tree:
+    """Return the trees of the recipes with what is alike in all of them apart: {"all": that, recipe: the rest}."""
+    first, *others = trees.values()
+    alike = functools.reduce(_alike, others, first)
+    return {"all": alike} | {recipe: _rest(tree, alike) for recipe, tree in trees.items()}
+
+
+def _alike(one: Tree, other: Tree) -> Tree:
+    both = {name: (one[name], other[name]) for name in one if name in other}
+    below = {name: _alike(*pair) for name, pair in both.items() if all(isinstance(part, dict) for part in pair)}
+    return {name: below.get(name, pair[0]) for name, pair in both.items() if below.get(name) or pair[0] == pair[1]}
+
+
+def _rest(tree: Tree, alike: Tree) -> Tree:
+    rest = {
+        name: _rest(part, alike[name]) if isinstance(part, dict) and name in alike else part
+        for name, part in tree.items()
+    }
+    return {name: part for name, part in rest.items() if name not in alike or (isinstance(part, dict) and part)}
 
 
 def _differs(path: Path, text: str) -> bool:
@@ -306,18 +327,14 @@ def _inline(node: Any, blocks: Tree) -> Any:
     if "$ref" in node:
         return _inline(blocks[node["$ref"].rpartition("/")[2]], blocks)
     if "properties" in node:
-        below = {name: {**_inline(child, blocks), "title": _title(name)} for name, child in node["properties"].items()}
+        below = {name: _inline(child, blocks) for name, child in node["properties"].items()}
         return {"description": node["description"], "type": "object", "properties": below}
     if isinstance(node.get("anyOf"), list) and "$ref" in node["anyOf"][0]:  # a block that may be null
         return _inline(node["anyOf"][0], blocks)
-    schema = {key: _inline(value, blocks) for key, value in node.items()}
+    schema = {key: _inline(value, blocks) for key, value in node.items() if key != "title"}  # the name once more
     if "const" in schema:
         schema["enum"] = [schema.pop("const")]
     return schema
-
-
-def _title(name: str) -> str:
-    return name[:1].upper() + name[1:].replace("_", " ")
 
 
 def _joined(first: Tree, second: Tree) -> Tree:
@@ -357,7 +374,9 @@ def _asked(blocks: Tree, at: str) -> Tree:
         if key in CONSOLE_KEYS:
             shown[name] = {**node, "title": CONSOLE_KEYS[key]}
         elif any(question.startswith(f"{key}.") for question in CONSOLE_KEYS):
-            shown[name] = {**node, **_asked(node["properties"], f"{key}.")}
+            shown[name] = {**node, **_asked(node["properties"], f"{key}.")} | (
+                {"title": name.capitalize()} if at else {}
+            )
         else:
             hidden[f"^{name}$"] = node
     return {"properties": shown, **({"patternProperties": hidden} if hidden else {})}
