@@ -18,7 +18,6 @@ from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import ApiError, Json
 from ..plugin_utils.observing import Observer, containers, images, troubled
 from ..plugin_utils.recording import CHANGES, Recording, clean, clean_text, write_bundle
-from ..plugin_utils.waiting import StatusLines
 
 STAMP = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -30,7 +29,7 @@ class ActionModule(ClusterAction):
 
     def run_on_cluster(self, args: Json) -> Json:
         """Collect; returns `bundle`, `changes` and `unread`."""
-        self._lines, self._record = StatusLines(), Recording()
+        self._record = Recording()
         self._events: dict[str, str] = {}
         self._logs: dict[str, str] = {}
         self._args = args
@@ -40,12 +39,12 @@ class ActionModule(ClusterAction):
         self._name = f"trainlab-collect-{self._cluster()}-{began.strftime('%Y%m%dT%H%M%SZ')}"
         archive = Path(args["dest"]).expanduser().absolute() / f"{self._name}.tar.gz"
         while True:
-            last = self._lines.seconds + args["poll"] > args["seconds"] or self.check
+            last = self.lines.seconds + args["poll"] > args["seconds"] or self.check
             if (self._pass(last) or last) and not self.check:
                 self._write(archive)
             if last:
                 break
-            self._lines.alive(f"{len(self._record.lines)} changes so far")
+            self.lines.alive(f"{len(self._record.lines)} changes so far")
             time.sleep(args["poll"])
         return {
             "changed": not self.check,
@@ -65,7 +64,7 @@ class ActionModule(ClusterAction):
     def _pass(self, last: bool) -> bool:
         """Look once and record; tell whether anything was new."""
         seen, complete = self._observer.look()
-        seconds, stamp = self._lines.seconds, datetime.now(UTC).strftime(STAMP)
+        seconds, stamp = self.lines.seconds, datetime.now(UTC).strftime(STAMP)
         new = [item for item in seen if self._record.see(seconds, stamp, item)]
         gone = self._record.gone(seconds, stamp, complete, {item.place for item in seen})
         events = self._new_events(seconds)
