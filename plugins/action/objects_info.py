@@ -16,6 +16,6 @@ class ActionModule(ClusterAction):
         kind = args["api_version"], args["kind"]
         if self.api.resource(*kind) is None:
             return {"changed": False, "api_found": False, "resources": []}
-        one = self.api.look(*kind, args["name"], args["namespace"]) if args["name"] else None
+        item = self.api.look(*kind, args["name"], args["namespace"]) if args["name"] else None
         several = [] if args["name"] else self.api.listed(*kind, args["namespace"], args["selector"])
-        return {"changed": False, "api_found": True, "resources": [one] if one else several}
+        return {"changed": False, "api_found": True, "resources": [item] if item else several}

@@ -239,7 +239,7 @@ def test_a_user_installs_from_the_repository(name: str, url: str, tmp_path: Path
     assert (found["name"], found["version"]) == ("trainlab/trainjob", META["version"])
     assert "charts.openshift.io/name" in run("show", "chart", "trainlab/trainjob")
     shown = run("show", "values", "trainlab/trainjob")
-    assert "# Kueue LocalQueue in the namespace" in shown and "[all; number > 0, <= 100; 3]" in shown
+    assert "# [string] Kueue LocalQueue in the namespace" in shown and "[all; number > 0, <= 100; 3]" in shown
     assert run("show", "readme", "trainlab/trainjob").strip() == (CHART / "README.md").read_text("utf-8").strip()
 
     run("pull", "trainlab/trainjob", "--untar")

@@ -175,8 +175,8 @@ def _once(trees: Tree) -> Tree:
     return {"all": alike} | {recipe: _rest(tree, alike) for recipe, tree in trees.items()}
 
 
-def _alike(one: Tree, other: Tree) -> Tree:
-    both = {name: (one[name], other[name]) for name in one if name in other}
+def _alike(tree: Tree, other: Tree) -> Tree:
+    both = {name: (tree[name], other[name]) for name in tree if name in other}
     below = {name: _alike(*pair) for name, pair in both.items() if all(isinstance(part, dict) for part in pair)}
     return {name: below.get(name, pair[0]) for name, pair in both.items() if below.get(name) or pair[0] == pair[1]}
 
