@@ -18,6 +18,7 @@ from e2e import stopping
 from embedded_cluster.base import locks, paths, system
 from embedded_cluster.base.home import MARK
 from fresh import checkout
+from slow import but_the_first
 
 # The disk space of a whole cold demo may not be free next to the caches of the test machine, nor its memory next to a cluster.
 DEMO = """
@@ -38,6 +39,7 @@ OWN = {  # a demo that runs here uses the default ones
 DOWNLOADED = ("wheels-*", "installer-*")
 FOLDERS = (*DOWNLOADED, "rootfs-*", "trainer-base-*")
 LINES: list[tuple[str, signal.Signals, tuple[str, ...]]] = [
+    ("buildah: stage packages", signal.SIGINT, FOLDERS),
     ("Can this machine host the cluster?", signal.SIGINT, ()),
     ("Programs from Go modules", signal.SIGTERM, ()),
     ("Debian bookworm root folder", signal.SIGTERM, ()),
@@ -45,7 +47,6 @@ LINES: list[tuple[str, signal.Signals, tuple[str, ...]]] = [
     ("wheels of the training stack", signal.SIGTERM, ()),
     ("Python environment", signal.SIGINT, DOWNLOADED),
     ("base image", signal.SIGTERM, FOLDERS),
-    ("buildah: stage packages", signal.SIGINT, FOLDERS),
 ]
 """A line, the signal there, and what an earlier run has left in the cache."""
 pytestmark = pytest.mark.skipif(
@@ -62,7 +63,7 @@ def home() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.parametrize(("line", "number", "left"), LINES)
+@pytest.mark.parametrize(("line", "number", "left"), but_the_first(LINES))
 @pytest.mark.slow
 def test_nothing_runs_on_after_a_signal(home: Path, line: str, number: signal.Signals, left: tuple[str, ...]) -> None:
     """One sentence, the signal's exit code, no process, no lock."""

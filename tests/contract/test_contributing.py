@@ -259,6 +259,7 @@ def test_a_component(tree: Tree) -> None:
     tree.commit("feat: component hello")
 
 
+@pytest.mark.rest
 def test_the_copy_passes_its_tests(tree: Tree) -> None:
     for tests in TESTS:  # Ansible patches sys.intern, of which torch wants the builtin
         told = tree.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", SKIPPED, *tests)

@@ -17,7 +17,7 @@ from ports import free_port
 from e2e import machine, stopping
 
 REPO = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(1500)]
 
 
 def _make(target: str, **variables: str) -> str:
@@ -59,7 +59,7 @@ def _ended_at(line: str, number: signal.Signals, port: str) -> None:
     [
         pytest.param("check", signal.SIGTERM, marks=pytest.mark.tier),
         pytest.param("base model", signal.SIGINT, marks=pytest.mark.tier),
-        pytest.param("train, score", signal.SIGTERM, marks=pytest.mark.rest),
+        pytest.param("train, score", signal.SIGTERM),
     ],
 )
 def test_nothing_runs_on_after_a_signal(port: str, line: str, number: signal.Signals) -> None:
@@ -93,7 +93,6 @@ def test_again_trains_nothing_and_takes_the_port_of_its_own_server(port: str) ->
     assert "training from step" not in said and "No cluster was used" in said
 
 
-@pytest.mark.rest
 def test_a_server_that_is_not_ready_ends_with_the_command(port: str) -> None:
     _ended_at("server on", signal.SIGINT, port)
 

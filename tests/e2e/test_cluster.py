@@ -69,6 +69,7 @@ def test_older_tags_of_an_image_give_their_disk_back(tmp_path: Path) -> None:
     assert set(image_store.refs()) == before and not any(blob.exists() for blob in new)
 
 
+@pytest.mark.rest  # survival and the room of the demo use both nodes
 def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, object], None]) -> None:
     """Pods on both nodes reach each other and resolve Services; a second up changes nothing; down restores the host."""
     before = machine.snapshot()

@@ -107,7 +107,10 @@ def test_second_run_changes_nothing(demo: str) -> None:
 
 @pytest.mark.parametrize(
     ("line", "number"),
-    [("Embedded cluster of 2 nodes", signal.SIGTERM), (f"Phase {PHASE}: playbooks/site.yml", signal.SIGINT)],
+    [
+        pytest.param("Embedded cluster of 2 nodes", signal.SIGTERM, marks=pytest.mark.rest),
+        (f"Phase {PHASE}: playbooks/site.yml", signal.SIGINT),
+    ],
 )
 def test_demo_ended_in_a_play_ends_there(demo: str, line: str, number: signal.Signals) -> None:
     """No further play runs, nothing of the playbook keeps running, and the cluster, which is up, stays."""
@@ -156,6 +159,7 @@ def test_bad_phase_is_refused_before_anything_is_made(demo: str, overrides: dict
     assert kubectl("-n", NAMESPACE, "get", MADE, "-o", "name") == before
 
 
+@pytest.mark.rest  # tests/api/test_live.py has the same end on an API server
 def test_failing_pod_ends_the_playbook_at_once_with_reason_and_log(demo: str) -> None:
     """A sequence bound below every row: found by the pods, not by the schema."""
     extra = {"trainlab_release": "broken", "trainlab_phase_overrides": {"model": {"max_length": 32}}}

@@ -38,6 +38,7 @@ def drilled(*more: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.rest  # training/tests/run/test_launch.py kills one without a cluster
 def test_a_killed_rank_leaves_the_weights_of_an_undisturbed_training(demo: str) -> None:
     row = drilled("--seed", EARLY, "--epochs", LONG, "--pods", "1", "--together", "rank killed")
     assert row["ok"] and row["fault"] == "rank killed" and row["restarts"] == 1

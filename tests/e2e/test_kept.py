@@ -197,6 +197,7 @@ def test_a_killed_daemon_comes_back(node: str, name: str) -> None:
     assert machine.cluster("up", "--nodes", "2").endswith("changed=false\n")
 
 
+@pytest.mark.rest
 def test_with_the_word_a_new_one_takes_its_place() -> None:
     """The last test of this cluster: nothing of it is left."""
     machine.cluster("up", "--nodes", "1", "--recreate")

@@ -149,7 +149,7 @@ class Visits:
         server.waits_for(lambda: server.waiting() == 0, 60)
         assert server.answer() == said
 
-    @pytest.mark.parametrize("megabytes", [1, 12, 50])
+    @pytest.mark.parametrize("megabytes", [*(pytest.param(size, marks=pytest.mark.rest) for size in (1, 12)), 50])
     def test_a_prompt_of_megabytes_is_refused_and_others_notice_nothing(self, server: Server, megabytes: int) -> None:
         before, text = server.restarts(), "water " * (megabytes * 10**6 // 6)
         with ThreadPoolExecutor(1) as thread:

@@ -11,6 +11,7 @@ import every as benches
 import outcome
 import pytest
 import torch
+from slow import but_the_first
 
 ROOT = Path(__file__).resolve().parents[2]
 API = ("objects_apply", "places", "platform_requests")  # they start an API server; `make bench` runs them
@@ -32,7 +33,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in benches.NAMES if name not in API])
+@pytest.mark.parametrize("name", but_the_first([name for name in benches.NAMES if name not in API]))
 def test_smoke(name: str, bench: Any, tiny_model: Path, tmp_path: Path) -> None:
     model = ["--model", str(tiny_model)] if name in benches.WITH_MODEL else []
     code = bench(name, "--smoke", "--json", str(tmp_path / "r.json"), *model).main()
@@ -41,6 +42,7 @@ def test_smoke(name: str, bench: Any, tiny_model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_phases_on_a_gpu_are_tried_on_the_cpu(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Random weights, the run, what is read from it: on a GPU only the sizes differ. Without one, only a smoke is done."""
     work = ["--work", str(tmp_path / "work"), "--json", str(tmp_path / "r.json")]
@@ -68,6 +70,7 @@ def test_a_part_of_the_list_for_a_gpu_writes_its_rows_and_how_it_ended(bench: An
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_a_phase_at_its_other_shape_is_tried_on_the_cpu(bench: Any, tmp_path: Path) -> None:
     """The part goes through the commands of one_gpu.py, which have no limit of seconds here."""
     out = tmp_path / "rows.jsonl"
@@ -80,6 +83,7 @@ def test_a_phase_at_its_other_shape_is_tried_on_the_cpu(bench: Any, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_the_sharded_part_resumes_from_its_checkpoint(bench: Any, tmp_path: Path) -> None:
     out = tmp_path / "rows.jsonl"
     given = ["--smoke", "--work", str(tmp_path / "work"), "--out", str(out), "--parts", "fsdp2"]

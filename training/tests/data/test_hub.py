@@ -338,6 +338,7 @@ def start(place: Place, tiny_model: Path) -> Phase:
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_from_the_hub_to_a_tuned_adapter(place: Place, remote: Path, tiny_model: Path) -> None:
     phase = start(place, tiny_model)
     with serving(remote, token="hf_right") as hub:

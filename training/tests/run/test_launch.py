@@ -14,6 +14,7 @@ import pytest
 from checkout import SOURCES, VALUES
 from ports import free_port
 from safetensors.torch import load_file
+from slow import but_the_first
 from tiny import make_job, make_phase, phase_from
 from trainlab.config.types import quantity
 from trainlab.errors import UserError
@@ -119,7 +120,7 @@ def test_an_error_inside_a_rank_ends_the_job_with_its_code_and_no_traceback(plac
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", but_the_first([signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_ends_the_job_with_a_sentence(place: Workplace, number: signal.Signals) -> None:
     phase = phase_from({**place.phase.model_dump(), "train": {**TRAIN, "epochs": 100, "batch_size": 1}})
     pod = Workplace(place.root, phase).start("--run", "ended", "--processes", "2")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ports import free_port
+from slow import but_the_first
 from tiny import make_phase
 from trainlab.engine import checkpoints
 from trainlab.run import attempts
@@ -64,7 +65,7 @@ def test_a_stop_counts_nothing_and_keeps_what_losses_have_counted(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", [{}, JOBSET], ids=["pytorchjob", "trainjob"])
+@pytest.mark.parametrize("job", but_the_first([JOBSET, {}]), ids=["trainjob", "pytorchjob"])
 def test_more_preemptions_than_restarts_cost_none_and_no_step_and_end_in_the_same_bytes(
     place: Workplace, job: dict[str, str]
 ) -> None:
@@ -89,7 +90,7 @@ def test_more_preemptions_than_restarts_cost_none_and_no_step_and_end_in_the_sam
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", [[1], [0]], ids=["worker", "first"])
+@pytest.mark.parametrize("told", but_the_first([[1], [0]]), ids=["worker", "first"])
 def test_one_pod_that_is_told_to_end_takes_the_others_along_with_a_checkpoint(
     place: Workplace, told: list[int]
 ) -> None:
