@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from trainlab import files
 from trainlab.config import NOT_TRAINING, PHASES, RULES, Preset, Site, Values, preset
 from trainlab.config.loading import read_mapping
-from trainlab.config.messages import block_of, choice, keys_of, options, wrong_form
+from trainlab.config.messages import block_of, choice, keys_of, meaning, options, wrong_form
 from trainlab.config.rule import OWN_LABEL, PART_OF_GPU
 
 VALUES_HEAD = """---
@@ -162,10 +162,12 @@ def write(folder: Path) -> list[Path]:
         "presets.json": _json(presets()),
         "values.yaml": values_file(),
     }
-    changed = {folder / name: text for name, text in content.items() if _differs(folder / name, text)}
-    for path, text in changed.items():
-        files.write_text(path, text)
-    return list(changed)
+    changed = []
+    for path, text in ((folder / name, text) for name, text in content.items()):
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            files.write_text(path, text)
+            changed.append(path)
+    return changed
 
 
 def _once(trees: Tree) -> Tree:
@@ -187,10 +189,6 @@ def _rest(tree: Tree, alike: Tree) -> Tree:
         for name, part in tree.items()
     }
     return {name: part for name, part in rest.items() if name not in alike or (isinstance(part, dict) and part)}
-
-
-def _differs(path: Path, text: str) -> bool:
-    return not path.exists() or path.read_text(encoding="utf-8") != text
 
 
 def _json(node: Any) -> str:
@@ -242,8 +240,8 @@ def _commented_phase(node: Tree, pad: str) -> Iterator[str]:
             yield f"{pad}{name}:"
             yield from _commented_phase(below, f"{pad}  ")
             continue
-        for recipes, kind, default, meaning in below:
-            yield from _comment(f"[{recipes}; {kind}; {default}] {meaning}", pad)
+        for recipes, kind, default, text in below:
+            yield from _comment(f"[{recipes}; {kind}; {default}] {text}", pad)
         yield f"{pad}{name}:" if default == "required" else f"{pad}{name}: {default}"
 
 
@@ -252,7 +250,7 @@ def _commented(model: type[BaseModel], pad: str) -> Iterator[str]:
     for name, field in keys_of(model).items():
         block = block_of(field)
         kind = "" if block else f"[{_type(schema['properties'][name])}] "
-        yield from _comment(kind + (field.description or (block.__doc__ if block else "") or ""), pad)
+        yield from _comment(kind + (meaning(field) or (block.__doc__ if block else "") or ""), pad)
         yield f"{pad}{name}:" if block else f"{pad}{name}: {json.dumps(field.default)}"
         yield from _commented(block, f"{pad}  ") if block else ()
 
@@ -329,6 +327,8 @@ def _inline(node: Any, blocks: Tree) -> Any:
     if isinstance(node.get("anyOf"), list) and "$ref" in node["anyOf"][0]:  # a block that may be null
         return _inline(node["anyOf"][0], blocks)
     schema = {key: _inline(value, blocks) for key, value in node.items() if key != "title"}  # the name once more
+    if "description" in schema:
+        schema["description"] = " ".join(schema["description"].split())
     if "const" in schema:
         schema["enum"] = [schema.pop("const")]
     return schema
@@ -397,7 +397,7 @@ def _described(model: type[BaseModel], at: str) -> Iterator[tuple[str, str, str,
         if block_of(field):
             continue
         default = "required" if field.is_required() else json.dumps(field.default)
-        yield key, _type(_at(schema, key)), default, field.description or ""
+        yield key, _type(_at(schema, key)), default, meaning(field)
 
 
 def _type(node: Tree) -> str:
