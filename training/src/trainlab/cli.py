@@ -62,7 +62,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="print the resolved values, or the errors, as JSON")
 
     schema = _command(commands, "schema", _schema, "print the JSON schema of a values file")
-    written = "write the chart's values.schema.json, VALUES.md, tables and presets"
+    written = "write the chart's values.schema.json, values.yaml, tables and presets"
     schema.add_argument("--write", **FOLDER, help=written)
 
     fetch = _command(commands, "fetch", _fetch, "download base model and data set once", values=True)
