@@ -7,8 +7,7 @@ from pathlib import Path
 from ..plugin_utils import kueue, labels
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import Json
-from ..plugin_utils.platform_api import remove, title
-from ..plugin_utils.waiting import StatusLines
+from ..plugin_utils.platform_api import title
 
 OWNER = "attendees"
 RBAC = "rbac.authorization.k8s.io/v1"
@@ -21,7 +20,6 @@ BESIDE = (
 """What lies outside the attendees' namespaces; each carries the attendee's name as a label."""
 SHARED = ((RBAC, "ClusterRole"),)
 """What all of them share; removed with the last one."""
-POLL_SECONDS = 1.0
 
 
 class ActionModule(ClusterAction):
@@ -44,21 +42,14 @@ class ActionModule(ClusterAction):
         shared = [] if left else [item for kind in SHARED for item in self._list(*kind, [])]
         # volumes after the claims that use them, and those are in the namespaces
         rounds = [spaces, [*cluster_wide, *shared]]
-        if not self.check:
-            lines = StatusLines()
-            for resources in rounds:
-                remove(self.api, resources, timeout, POLL_SECONDS, lines)
+        for resources in rounds:
+            self.remove(resources, timeout)
         return [(title(resource), _name(resource)) for resources in rounds for resource in resources]
 
     def _list(self, api_version: str, kind: str, names: list[str]) -> list[Json]:
-        api_version = kueue.version(self.api, api_version)
-        path = self.api.path(api_version, kind)
-        if path is None:  # a cluster without Kueue
-            return []
-        items = self.api.items(
-            path, f"{labels.OWNER}={OWNER}" + ("" if kind == "ClusterRole" else f",{labels.ATTENDEE}")
-        )
-        return [item | {"apiVersion": api_version, "kind": kind} for item in items if not names or _name(item) in names]
+        marks = f"{labels.OWNER}={OWNER}" + ("" if kind == "ClusterRole" else f",{labels.ATTENDEE}")
+        items = self.api.listed(api_version, kind, selector=marks)
+        return [item for item in items if not names or _name(item) in names]
 
     def _files(self, folder: Path, names: set[str]) -> list[str]:
         """Remove the kubeconfigs of these attendees, and the folder when nothing else is in it."""

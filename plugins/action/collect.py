@@ -17,11 +17,8 @@ import yaml
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import ApiError, Json
 from ..plugin_utils.observing import Observer, containers, images, troubled
-from ..plugin_utils.platform_ready import READY, Verdict
 from ..plugin_utils.recording import CHANGES, Recording, clean, clean_text, write_bundle
-from ..plugin_utils.waiting import StatusLines
 
-MISSING = "does not exist yet"
 STAMP = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -32,10 +29,9 @@ class ActionModule(ClusterAction):
 
     def run_on_cluster(self, args: Json) -> Json:
         """Collect; returns `bundle`, `changes` and `unread`."""
-        self._lines, self._record = StatusLines(), Recording()
+        self._record = Recording()
         self._events: dict[str, str] = {}
         self._logs: dict[str, str] = {}
-        self._waits: dict[str, list[Json]] = {}
         self._args = args
         self._observer = Observer(self.api, args["namespace"], args["image_namespace"] or args["namespace"])
         self._kubernetes = self.api.get("/version") or {}
@@ -43,12 +39,12 @@ class ActionModule(ClusterAction):
         self._name = f"trainlab-collect-{self._cluster()}-{began.strftime('%Y%m%dT%H%M%SZ')}"
         archive = Path(args["dest"]).expanduser().absolute() / f"{self._name}.tar.gz"
         while True:
-            last = self._lines.seconds + args["poll"] > args["seconds"] or self.check
+            last = self.lines.seconds + args["poll"] > args["seconds"] or self.check
             if (self._pass(last) or last) and not self.check:
                 self._write(archive)
             if last:
                 break
-            self._lines.alive(f"{len(self._record.lines)} changes so far")
+            self.lines.alive(f"{len(self._record.lines)} changes so far")
             time.sleep(args["poll"])
         return {
             "changed": not self.check,
@@ -68,10 +64,9 @@ class ActionModule(ClusterAction):
     def _pass(self, last: bool) -> bool:
         """Look once and record; tell whether anything was new."""
         seen, complete = self._observer.look()
-        seconds, stamp = self._lines.seconds, datetime.now(UTC).strftime(STAMP)
+        seconds, stamp = self.lines.seconds, datetime.now(UTC).strftime(STAMP)
         new = [item for item in seen if self._record.see(seconds, stamp, item)]
         gone = self._record.gone(seconds, stamp, complete, {item.place for item in seen})
-        self._tell(seconds, stamp)
         events = self._new_events(seconds)
         changed = {(item.place.namespace, item.place.name) for item in new if item.place.kind == "Pod"}
         for pod in self._observer.objects.get("Pod", []):
@@ -80,16 +75,6 @@ class ActionModule(ClusterAction):
             if (last and ours) or (troubled(pod) and (last or place in changed)):
                 self._keep_logs(pod)
         return bool(new or gone or events)
-
-    def _tell(self, seconds: float, stamp: str) -> None:
-        """Keep, and print, what the roles would now say of each thing that they wait for."""
-        for title, verdict in self._observer.verdicts().items():
-            text = clean_text(verdict.text)
-            states = self._waits.setdefault(title, [])
-            if not states or (states[-1]["state"], states[-1]["text"]) != (verdict.state, text):
-                states.append({"at": round(seconds, 1), "time": stamp, "state": verdict.state, "text": text})
-                if len(states) > 1 or _installed(verdict):
-                    self._lines.say(f"{title}: {text}")
 
     def _new_events(self, seconds: float) -> bool:
         """Keep events that are new, or were counted again."""
@@ -130,7 +115,6 @@ class ActionModule(ClusterAction):
         files[CHANGES] = "".join(f"{line}\n" for line in self._record.lines)
         files["events.jsonl"] = "".join(f"{line}\n" for line in self._events.values())
         files["versions.yaml"] = _yaml(clean(self._versions()))
-        files["waits.yaml"] = _yaml({title: _timed(states) for title, states in self._waits.items()})
         files["unread.yaml"] = _yaml(self._unread())
         write_bundle(archive, files)
 
@@ -151,21 +135,6 @@ class ActionModule(ClusterAction):
             "operators": subscriptions,
             "images": images(self._observer.objects.get("Pod", [])),
         }
-
-
-def _installed(verdict: Verdict) -> bool:
-    """Tell whether there is more to say than that nothing has been installed."""
-    return verdict.state == READY or MISSING not in verdict.text
-
-
-def _timed(states: list[Json]) -> Json:
-    """Return the states with the seconds until it was ready, from its first state that is not that it does not exist.
-
-    None while it is not ready.
-    """
-    ready = next((entry["at"] for entry in states if entry["state"] == READY), None)
-    began = next((entry["at"] for entry in states if entry["state"] == READY or MISSING not in entry["text"]), None)
-    return {"ready_after": None if ready is None else round(ready - began, 1), "states": states}
 
 
 def _yaml(data: Any) -> str:

@@ -10,11 +10,10 @@ from ansible.errors import AnsibleActionFail
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import FORBIDDEN, ApiError, Json
 from ..plugin_utils.losses import HELM, left_in
-from ..plugin_utils.platform_api import remove, title
-from ..plugin_utils.waiting import StatusLines, polls
+from ..plugin_utils.platform_api import title
+from ..plugin_utils.waiting import polls
 
 CONFLICT = 409
-POLL_SECONDS = 1.0
 READY_SECONDS = 30.0
 PROJECT_API = "project.openshift.io/v1"
 REQUESTS = f"/apis/{PROJECT_API}/projectrequests"
@@ -145,8 +144,7 @@ class ActionModule(ClusterAction):
         typed = namespace | {"apiVersion": "v1", "kind": "Namespace"}
         if requested(namespace):  # its user may delete the Project, but not the Namespace below it
             typed = typed | {"apiVersion": PROJECT_API, "kind": "Project"}
-        if not self.check:
-            remove(self.api, [typed], timeout, POLL_SECONDS, StatusLines())
+        self.remove([typed], timeout)
         return nothing | {"changed": True, "ours": True, "how": "absent", "notes": [f"{title(typed)} is gone"]}
 
 

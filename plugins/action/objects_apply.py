@@ -25,14 +25,14 @@ from ansible.errors import AnsibleActionFail
 from ..plugin_utils import kueue, labels
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import FORBIDDEN, NOT_FOUND, PAUSES, ApiError, Json, Unreachable
-from ..plugin_utils.platform_api import CONFLICT, FIELDS, MANAGER, failure, remove, title
+from ..plugin_utils.platform_api import CONFLICT, FIELDS, MANAGER, failure, title
 from ..plugin_utils.pods import pulled
-from ..plugin_utils.waiting import ApiRetries, StatusLines, polls, watch_pods
+from ..plugin_utils.waiting import ApiRetries, polls, watch_pods
 
 SHOWN = 5
 MANAGERS = re.compile(r'conflicts? with "([^"]*)"')
 """In the API server's answer to an apply that is not forced."""
-REMOVE_SECONDS, POLL_SECONDS, UNSCHEDULABLE_SECONDS = 120.0, 1.0, 60.0
+UNSCHEDULABLE_SECONDS = 60.0
 
 
 class ActionModule(ClusterAction):
@@ -78,7 +78,7 @@ class ActionModule(ClusterAction):
             )
         existing = self._existing(documents, prune)
         left = self._unnamed(documents, existing) if self._namespace or prune else []
-        lines = self._all(documents, existing) + self._remove(left)
+        lines = self._all(documents, existing) + self.remove(left)
         result = {"changed": bool(lines), "objects": lines, "drift": [], "requests": self.api.requests, "nodes": 0}
         for name in [_key(each)[2] for each in documents if each["kind"] == "DaemonSet"]:
             if args["pull_timeout"] and not self.check:
@@ -90,7 +90,7 @@ class ActionModule(ClusterAction):
 
     def _pulled(self, name: str, timeout: float) -> int:
         """Wait until each node that a DaemonSet targets has the images of its pods, which a running one has; return their number."""
-        space, lines = self._namespace, StatusLines()
+        space, lines = self._namespace, self.lines
         retries = ApiRetries(lines)
         for _poll in polls(
             timeout,
@@ -129,10 +129,7 @@ class ActionModule(ClusterAction):
             as_served := self._served(document)
         ) is None:  # in check mode: the operator that brings the kind is not installed
             return "would create"
-        document, metadata = as_served, as_served["metadata"]
-        before = self.api.look(
-            document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", "")
-        )
+        document, before = as_served, self.api.current(as_served)
         if fields_only:  # an object that our operator made: a few of its fields become ours, the object does not
             if before is None:
                 return "would change" if self.check else "unchanged"
@@ -233,11 +230,6 @@ class ActionModule(ClusterAction):
         asked = _attendees(documents)
         known = _attendees(existing.values()) | asked
         return [item for item in left if item["kind"] != "Namespace" and _space(item, known) in asked]
-
-    def _remove(self, left: list[Json]) -> list[str]:
-        if not self.check:
-            remove(self.api, left, REMOVE_SECONDS, POLL_SECONDS, StatusLines())
-        return [f"{'would delete' if self.check else 'deleted'}: {title(item)}" for item in left]
 
     def _all(self, documents: list[Json], existing: dict[tuple[str, str, str], Json]) -> list[str]:
         spaces = [each for each in documents if each["kind"] == "Namespace" and _key(each) not in existing]

@@ -13,14 +13,9 @@ class ActionModule(ClusterAction):
 
     def run_on_cluster(self, args: Json) -> Json:
         """Return resources, each with apiVersion and kind; none where the kind is not served."""
-        api_version, kind = args["api_version"], args["kind"]
-        path = self.api.path(api_version, kind, args["namespace"], args["name"])
-        if path is None:
-            resources = []
-        elif args["name"]:
-            resources = [resource for resource in [self.api.get(path)] if resource is not None]
-        else:
-            resources = self.api.items(path, args["selector"])
-        typed = {"apiVersion": api_version, "kind": kind}
-        listed = [resource | typed for resource in resources]
-        return {"changed": False, "api_found": path is not None, "resources": listed}
+        kind = args["api_version"], args["kind"]
+        if self.api.resource(*kind) is None:
+            return {"changed": False, "api_found": False, "resources": []}
+        item = self.api.look(*kind, args["name"], args["namespace"]) if args["name"] else None
+        several = [] if args["name"] else self.api.listed(*kind, args["namespace"], args["selector"])
+        return {"changed": False, "api_found": True, "resources": [item] if item else several}

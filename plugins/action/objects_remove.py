@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import FORBIDDEN, ApiError, Json
-from ..plugin_utils.platform_api import remove, title
-from ..plugin_utils.waiting import StatusLines
-
-POLL_SECONDS = 1.0
+from ..plugin_utils.platform_api import title
 
 
 class ActionModule(ClusterAction):
@@ -19,18 +16,16 @@ class ActionModule(ClusterAction):
         """Return changed and removed, a line for each; AnsibleActionFail names what blocks one that is still there."""
         existing = []
         for document in args["documents"]:
-            metadata = document["metadata"]
-            place = document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", "")
             try:
-                resource = self.api.look(*place)
+                resource = self.api.current(document)
             except ApiError as error:
                 if error.status != FORBIDDEN or not args["optional"]:
                     raise
                 continue  # a user who may not read it has not made it
             if resource is not None:
-                existing.append(resource | {"apiVersion": place[0], "kind": place[1]})
-        if not self.check and args["wait"]:
-            remove(self.api, existing, args["timeout"], POLL_SECONDS, StatusLines())
+                existing.append(resource)
+        if args["wait"]:
+            self.remove(existing, args["timeout"])
         elif not self.check:
             for resource in existing:
                 metadata = resource["metadata"]

@@ -17,7 +17,7 @@ from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import NOT_FOUND, ApiError, Json
 from ..plugin_utils.platform_api import failure
 from ..plugin_utils.platform_api import title as named
-from ..plugin_utils.waiting import ApiRetries, StatusLines, polls
+from ..plugin_utils.waiting import ApiRetries, polls
 
 LOG_LINES = 25
 REGISTRY_SECONDS = 20.0
@@ -33,7 +33,6 @@ class ActionModule(ClusterAction):
         self._space, self._name = args["namespace"], args["name"]
         self._config = f"{builds.BUILDS}/namespaces/{self._space}/buildconfigs/{self._name}"
         self._stream = f"{builds.IMAGES}/namespaces/{self._space}/imagestreams/{self._name}"
-        self._lines = StatusLines()
         files = archive = builds.packed(Path(args["root"]), args["context"]) if args["context"] else b""
         spec = next(each["spec"] for each in args["documents"] if each["kind"] == "BuildConfig")
         if spec["source"]["type"] == "Dockerfile":
@@ -63,7 +62,7 @@ class ActionModule(ClusterAction):
                 f"build {name} is complete, but ImageStream {self._name} has no tag {tag}; see `{self.api.oc} -n {self._space} "
                 f"describe imagestream {self._name}`, then run the playbook again"
             )
-        self._lines.say(f"{self._name}:{tag} is {image}")
+        self.lines.say(f"{self._name}:{tag} is {image}")
         return {"changed": True, "image": image, "tag": tag, "build": name}
 
     @staticmethod
@@ -77,10 +76,8 @@ class ActionModule(ClusterAction):
     def _apply(self, documents: list[Json]) -> bool:
         changed = False
         for document in documents:
-            metadata = document["metadata"]
-            before = self.api.look(document["apiVersion"], document["kind"], metadata["name"], metadata["namespace"])
             try:
-                changed = self.api.put(document, before, self.check) != "unchanged" or changed
+                changed = self.api.put(document, self.api.current(document), self.check) != "unchanged" or changed
             except ApiError as error:
                 if error.status == NOT_FOUND:
                     raise AnsibleActionFail(
@@ -108,7 +105,7 @@ class ActionModule(ClusterAction):
 
     def _start(self, archive: bytes) -> str:
         if archive:
-            self._lines.say(f"sending {len(archive) / 1024:.0f} KiB of sources")
+            self.lines.say(f"sending {len(archive) / 1024:.0f} KiB of sources")
             made = self.api.upload(f"{self._config}/instantiatebinary", archive)
         else:
             request = {"apiVersion": builds.BUILD_API, "kind": "BuildRequest", "metadata": {"name": self._name}}
@@ -117,7 +114,7 @@ class ActionModule(ClusterAction):
 
     def _watch(self, name: str, timeout: float) -> None:
         path = f"{builds.BUILDS}/namespaces/{self._space}/builds/{name}"
-        retries = ApiRetries(self._lines)
+        retries = ApiRetries(self.lines)
         for _poll in polls(
             timeout,
             f"build {self._space}/{name}",
@@ -127,7 +124,7 @@ class ActionModule(ClusterAction):
             build = retries.ask(lambda: self.api.get(path))
             if build is None:
                 continue
-            self._lines.changed(f"build {name}", builds.says(build))
+            self.lines.changed(f"build {name}", builds.says(build))
             now = builds.phase(build)
             if now == builds.COMPLETE:
                 return
@@ -140,7 +137,7 @@ class ActionModule(ClusterAction):
                 )
             if now == "Running":
                 last = self._log(path, tailLines=1).strip()
-                self._lines.alive(f"build {name}: {last[:160] or 'Running'}")
+                self.lines.alive(f"build {name}: {last[:160] or 'Running'}")
 
     def _log(self, build: str, **query: int) -> str:
         try:

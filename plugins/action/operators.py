@@ -17,9 +17,9 @@ from ansible.errors import AnsibleActionFail
 from ..plugin_utils import labels
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import Json, condition
-from ..plugin_utils.platform_api import remove, title
+from ..plugin_utils.platform_api import title
 from ..plugin_utils.playbooks import words
-from ..plugin_utils.waiting import ApiRetries, StatusLines, watch_pods
+from ..plugin_utils.waiting import ApiRetries, watch_pods
 
 OWNER = "operators"
 """Value of the owner label."""
@@ -38,7 +38,7 @@ class ActionModule(ClusterAction):
 
     def run_on_cluster(self, args: Json) -> Json:
         """Return changed, objects and kept."""
-        self._args, self._lines, self._done, self._kept = args, StatusLines(), list[str](), list[str]()
+        self._args, self._done, self._kept = args, list[str](), list[str]()
         operators = {name: self._documents(name) for name in args["names"]}
         if args["state"] == "absent":
             self._remove(operators)
@@ -73,15 +73,8 @@ class ActionModule(ClusterAction):
 
     def _existing(self, documents: list[Json]) -> dict[str, Json]:
         """Return what exists, by title."""
-        existing = {title(document): self._look(document) for document in documents}
+        existing = {title(document): self.api.current(document) for document in documents}
         return {name: item for name, item in existing.items() if item is not None}
-
-    def _look(self, document: Json) -> Json | None:
-        metadata = document["metadata"]
-        existing = self.api.look(
-            document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", "")
-        )
-        return existing and existing | {"apiVersion": document["apiVersion"], "kind": document["kind"]}
 
     def _foreign(self, name: str, current: dict[str, Json]) -> bool:
         """Tell, and say, that an operator is somebody else's."""
@@ -123,7 +116,7 @@ class ActionModule(ClusterAction):
         }
         secret: Json = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
         secret["metadata"] = {"name": name, "namespace": service["namespace"], "labels": {labels.OWNER: OWNER}}
-        before = self._look(secret)
+        before = self.api.current(secret)
         secret["data"] = before["data"] if before else _certificate(f"{service['name']}.{service['namespace']}.svc")
         for config in configs:
             config["caBundle"] = secret["data"]["ca.crt"]
@@ -132,14 +125,14 @@ class ActionModule(ClusterAction):
             current[title(secret)] = before
 
     def _wait(self, deployments: list[Json]) -> None:
-        retries, pending = ApiRetries(self._lines), {title(deployment): deployment for deployment in deployments}
+        retries, pending = ApiRetries(self.lines), {title(deployment): deployment for deployment in deployments}
         end = time.monotonic() + self._args["timeout"]
         while pending:
             for name, deployment in list(pending.items()):
                 metadata = deployment["metadata"]
-                existing = retries.ask(lambda deployment=deployment: self._look(deployment))  # type: ignore[misc]
+                existing = retries.ask(lambda deployment=deployment: self.api.current(deployment))  # type: ignore[misc]
                 if existing and _available(existing):
-                    self._lines.say(f"{name}: available")
+                    self.lines.say(f"{name}: available")
                     del pending[name]
                     continue
                 space = metadata["namespace"]
@@ -147,7 +140,7 @@ class ActionModule(ClusterAction):
                     f"{key}={value}" for key, value in deployment["spec"]["selector"]["matchLabels"].items()
                 )
                 pods = retries.ask(lambda: self.api.items(f"/api/v1/namespaces/{space}/pods", selector))  # noqa: B023
-                if trouble := watch_pods(self.api, space, pods or [], self._lines, UNSCHEDULABLE_SECONDS):
+                if trouble := watch_pods(self.api, space, pods or [], self.lines, UNSCHEDULABLE_SECONDS):
                     raise AnsibleActionFail(f"{name} cannot become available: {trouble}")
                 if time.monotonic() > end:
                     raise AnsibleActionFail(
@@ -155,7 +148,7 @@ class ActionModule(ClusterAction):
                         "deployments,pods`; raise operators_timeout, or run the playbook again: it continues where it stopped"
                     )
             if pending:
-                self._lines.alive(f"still waiting for {', '.join(pending)}")
+                self.lines.alive(f"still waiting for {', '.join(pending)}")
                 time.sleep(self._args["poll"])
 
     def _remove(self, operators: dict[str, list[Json]]) -> None:
@@ -180,20 +173,14 @@ class ActionModule(ClusterAction):
             [item for item in resources if item["kind"] == NAMESPACE],
         )
         for stage in stages:
-            self._done += [f"{'would delete' if self.check else 'deleted'}: {title(item)}" for item in stage]
-            if not self.check:
-                remove(self.api, stage, self._args["timeout"], self._args["poll"], self._lines)
+            self._done += self.remove(stage, self._args["timeout"], self._args["poll"])
 
     def _secrets(self, resources: list[Json]) -> list[Json]:
         """Return the certificates that were made here."""
         spaces = {item["metadata"]["namespace"] for item in resources if item["kind"] == "Deployment"}
         known = {title(item) for item in resources}
-        secrets = [
-            secret | {"apiVersion": "v1", "kind": "Secret"}
-            for space in sorted(spaces)
-            for secret in self.api.items(f"/api/v1/namespaces/{space}/secrets", f"{labels.OWNER}={OWNER}")
-        ]
-        return [secret for secret in secrets if title(secret) not in known]
+        secrets = [self.api.listed("v1", "Secret", space, f"{labels.OWNER}={OWNER}") for space in sorted(spaces)]
+        return [secret for several in secrets for secret in several if title(secret) not in known]
 
     def _refuse(self, resources: list[Json]) -> None:
         """AnsibleActionFail while people use what would go, unless they agreed to lose it."""
@@ -217,9 +204,7 @@ class ActionModule(ClusterAction):
             )
 
     def _others(self, api_version: str, kind: str, namespace: str = "") -> list[str]:
-        path = self.api.path(api_version, kind, namespace)
-        items = self.api.items(path) if path else []
-        return [title(item | {"kind": kind}) for item in items if not _ours(item)]
+        return [title(item) for item in self.api.listed(api_version, kind, namespace) if not _ours(item)]
 
 
 def _ours(item: Json) -> bool:

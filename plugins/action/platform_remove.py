@@ -14,9 +14,8 @@ from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import Json
 from ..plugin_utils.losses import KINDS, PART_OF, Losses
 from ..plugin_utils.olm_plan import OLM, by_olm
-from ..plugin_utils.platform_api import OWNER, editors, ours, remove, title
+from ..plugin_utils.platform_api import OWNER, editors, ours, title
 from ..plugin_utils.playbooks import words
-from ..plugin_utils.waiting import StatusLines
 
 SHOWN = 3
 CRD_API, CRD_KIND = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
@@ -31,14 +30,16 @@ class ActionModule(ClusterAction):
 
     def run_on_cluster(self, args: Json) -> Json:
         """Remove; returns `removed`, one line for each object, and `kept`, sentences about what was not ours."""
-        self._lines, self._timeout, self._poll = StatusLines(), args["timeout"], args["poll"]
+        self._timeout, self._poll = args["timeout"], args["poll"]
         self._removed: list[str] = []
         self._kept: list[str] = []
         self._everything(args["table"], args["resources"], args["remove_data"])
         return {"changed": bool(self._removed), "removed": self._removed, "kept": self._kept}
 
     def _everything(self, table: dict[str, Json], resources: dict[str, Json], remove_data: bool) -> None:
-        subscriptions = {item["spec"]["name"]: item for item in self._list(OLM, "Subscription")}  # none without OLM
+        subscriptions = {
+            item["spec"]["name"]: item for item in self.api.listed(OLM, "Subscription")
+        }  # none without OLM
         entries = []
         for entry in reversed(list(table.values())):
             subscription = subscriptions.get(entry["package"])
@@ -60,7 +61,7 @@ class ActionModule(ClusterAction):
         later = {(leftover["kind"], leftover["name"]) for each in entries for leftover in each[0].get("leftovers", [])}
         for name in reversed(list(resources)):
             entry = resources[name]
-            own = self._list(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}")
+            own = self.api.listed(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}")
             own = [instance for instance in own if (instance["kind"], instance["metadata"]["name"]) not in later]
             self._delete([instance for instance in own if not self._edited(instance, entries)])
         spaces: list[Json] = []
@@ -99,7 +100,9 @@ class ActionModule(ClusterAction):
 
     def _refuse_queue_in_use(self) -> None:
         """AnsibleActionFail while a job or another queue uses ours: Kueue keeps what it is deleted with until that ends."""
-        users = in_use(*(self._list(kueue.NEWEST, kind) for kind in ("ResourceFlavor", "ClusterQueue", "Workload")))
+        users = in_use(
+            *(self.api.listed(kueue.NEWEST, kind) for kind in ("ResourceFlavor", "ClusterQueue", "Workload"))
+        )
         if users and self.check:
             self._kept.append(f"would be refused: our ClusterQueue is in use by {users}")
         elif users:
@@ -119,30 +122,30 @@ class ActionModule(ClusterAction):
         )
         for name in spaces if entry.get("namespace_label") else ():
             for kind in KINDS:
-                losses.add(entry, set(), self._list(kind["apiVersion"], kind["kind"], name))
+                losses.add(entry, set(), self.api.listed(kind["apiVersion"], kind["kind"], name))
         if entry.get("provisioner"):
             classes = {
                 storage_class["metadata"]["name"]
-                for storage_class in self._list("storage.k8s.io/v1", "StorageClass")
+                for storage_class in self.api.listed("storage.k8s.io/v1", "StorageClass")
                 if storage_class["provisioner"].startswith(entry["provisioner"])
             }
-            claims = self._list("v1", "PersistentVolumeClaim") if classes else []
+            claims = self.api.listed("v1", "PersistentVolumeClaim") if classes else []
             stored = [claim for claim in claims if claim["spec"].get("storageClassName") in classes]
             losses.add(entry, set(), [claim for claim in stored if claim["metadata"]["namespace"] not in spaces])
 
     def _crds(self, entry: Json, subscription: Json | None, record: str) -> list[Json]:
         """The operator's CustomResourceDefinitions: those with OLM's label, groups that nobody served before it, and those that it made."""
         namespace = subscription["metadata"]["namespace"] if subscription else entry["namespace"]
-        crds = self._list(CRD_API, CRD_KIND, selector=_component(entry["package"], namespace))
+        crds = self.api.listed(CRD_API, CRD_KIND, selector=_component(entry["package"], namespace))
         groups = set(entry.get("api_groups", [])) - set(record.split(","))
-        others = [crd for crd in self._list(CRD_API, CRD_KIND) if crd["spec"]["group"] in groups] if groups else []
+        others = [crd for crd in self.api.listed(CRD_API, CRD_KIND) if crd["spec"]["group"] in groups] if groups else []
         return list({crd["metadata"]["name"]: crd for crd in crds + others + self._made(entry, subscription)}.values())
 
     def _made(self, entry: Json, subscription: Json | None) -> list[Json]:
         """CustomResourceDefinitions that the operator made for its components; it labels those that were there before, too."""
         space = self.api.look("v1", "Namespace", entry["namespace"]) if subscription is None else None
         since = str(((subscription or space or {}).get("metadata") or {}).get("creationTimestamp", ""))
-        made = [crd for key in entry.get("crd_labels", []) for crd in self._list(CRD_API, CRD_KIND, selector=key)]
+        made = [crd for key in entry.get("crd_labels", []) for crd in self.api.listed(CRD_API, CRD_KIND, selector=key)]
         return [crd for crd in made if since and crd["metadata"]["creationTimestamp"] >= since and not by_olm(crd)]
 
     def _operator(self, entry: Json, subscription: Json | None, record: str) -> None:
@@ -171,20 +174,20 @@ class ActionModule(ClusterAction):
         installed = ((subscription or {}).get("status") or {}).get("installedCSV")
         versions = [
             csv
-            for csv in self._list(OLM, "ClusterServiceVersion", namespace)
+            for csv in self.api.listed(OLM, "ClusterServiceVersion", namespace)
             if component in (csv["metadata"].get("labels") or {}) or csv["metadata"]["name"] == installed
         ]
         self._delete([subscription] if subscription else [])  # before its versions, or OLM would bring them back
         self._delete(versions)
         self._leftovers(entry)
         self._delete(crds)
-        self._delete([group for group in self._list(GROUPS, "OperatorGroup", namespace) if ours(group)])
+        self._delete([group for group in self.api.listed(GROUPS, "OperatorGroup", namespace) if ours(group)])
 
     def _leftovers(self, entry: Json) -> None:
         for leftover in entry.get("leftovers", []):
             made = self.api.look(leftover["apiVersion"], leftover["kind"], leftover["name"])
             if made is not None:
-                self._delete([self._typed(made, leftover["apiVersion"], leftover["kind"])])
+                self._delete([made])
 
     def _spaces(self, entry: Json) -> list[Json]:
         """The operator's namespace if it is ours, and those that the operator created."""
@@ -192,29 +195,17 @@ class ActionModule(ClusterAction):
         own = self.api.look("v1", "Namespace", entry["namespace"])
         label = entry.get("namespace_label", "")
         spaces = [space for space in made if space] + ([own] if own and ours(own) else [])
-        return [self._typed(space, "v1", "Namespace") for space in spaces] + (
-            self._list("v1", "Namespace", selector=label) if label else []
-        )
+        return spaces + (self.api.listed("v1", "Namespace", selector=label) if label else [])
 
     def _instances(self, crd: Json) -> list[Json]:
         spec = crd["spec"]
         version = next(each["name"] for each in spec["versions"] if each["served"])
-        return self._list(f"{spec['group']}/{version}", spec["names"]["kind"])
-
-    def _list(self, api_version: str, kind: str, namespace: str = "", selector: str = "") -> list[Json]:
-        api_version = kueue.version(self.api, api_version)
-        path = self.api.path(api_version, kind, namespace)
-        return [self._typed(item, api_version, kind) for item in self.api.items(path, selector)] if path else []
-
-    @staticmethod
-    def _typed(item: Json, api_version: str, kind: str) -> Json:
-        return item | {"apiVersion": api_version, "kind": kind}
+        return self.api.listed(f"{spec['group']}/{version}", spec["names"]["kind"])
 
     def _delete(self, items: list[Json]) -> None:
         """Delete all of them at once and wait until each is gone."""
         self._removed += [title(item) for item in items]
-        if not self.check:
-            remove(self.api, items, self._timeout, self._poll, self._lines)
+        self.remove(items, self._timeout, self._poll)
 
 
 def _record(mine: list[Json]) -> str:

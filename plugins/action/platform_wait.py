@@ -30,7 +30,6 @@ from ..plugin_utils.platform_ready import (
     judge_version,
     version,
 )
-from ..plugin_utils.waiting import StatusLines
 
 OLM, CSV = "operators.coreos.com/v1alpha1", "ClusterServiceVersion"
 CRD_API, CRD = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
@@ -69,7 +68,7 @@ class ActionModule(ClusterAction):
     def _wait(self, operators: list[Json], resources: list[Json]) -> tuple[dict[str, float], dict[str, str]]:
         pending = {operator["title"]: ("operator", operator) for operator in operators}
         pending |= {resource["title"]: ("resource", resource) for resource in resources}
-        lines, seconds, states = StatusLines(), {}, {}
+        lines, seconds, states = self.lines, {}, {}
         while pending:
             for title, (sort, entry) in list(pending.items()):
                 verdict = self._lasting(title, self._operator(entry) if sort == "operator" else self._resource(entry))

@@ -5,10 +5,7 @@ from __future__ import annotations
 from ..plugin_utils import jobs
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import Json
-from ..plugin_utils.platform_api import remove, title
-from ..plugin_utils.waiting import StatusLines
-
-TIMEOUT, POLL_SECONDS = 120.0, 1.0
+from ..plugin_utils.platform_api import title
 
 
 class ActionModule(ClusterAction):
@@ -26,6 +23,5 @@ class ActionModule(ClusterAction):
                 if waits or jobs.outcome(kind, job)[0] == "failed":
                     runs.add(jobs.run_of(job))
                     failed.append(job | {"apiVersion": kind.group_version, "kind": kind.kind})
-        if not self.check:
-            remove(self.api, failed, TIMEOUT, POLL_SECONDS, StatusLines(), "Foreground")
+        self.remove(failed, policy="Foreground")
         return {"changed": bool(failed), "objects": [title(job) for job in failed]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,7 +14,8 @@ from ansible.utils.plugin_docs import get_docstring
 
 from .kube import ApiError, Json, Unreachable, connect
 from .plain import plain
-from .platform_api import PlatformApi, failure
+from .platform_api import PlatformApi, failure, remove, title
+from .waiting import StatusLines
 
 MODULES = Path(__file__).parents[1] / "modules"
 CHECKED = ("type", "elements", "choices", "required", "default")
@@ -84,6 +85,17 @@ class ClusterAction(DocumentedAction):
 
     def refuse(self, args: Json) -> None:
         """Raise AnsibleActionFail for arguments that are wrong on any cluster; it has not been contacted yet."""
+
+    @cached_property
+    def lines(self) -> StatusLines:
+        """Lines for people, with the seconds since the first of them was asked for."""
+        return StatusLines()
+
+    def remove(self, items: list[Json], timeout: float = 120, poll: float = 1, policy: str = "Background") -> list[str]:
+        """Delete objects and wait until they are gone, in check mode not; return a line for each. See platform_api.remove."""
+        if not self.check:
+            remove(self.api, items, timeout, poll, self.lines, policy)
+        return [f"{'would delete' if self.check else 'deleted'}: {title(item)}" for item in items]
 
     @abstractmethod
     def run_on_cluster(self, args: Json) -> Json:

@@ -6,18 +6,15 @@ What may not be read is told once and left out; a server that does not answer fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from . import builds, jobs, kueue
-from .gpu_inventory import judge_gpus
+from . import jobs, kueue
 from .kube import ApiError, Json, Unreachable
 from .platform_api import PlatformApi
-from .platform_ready import FAILED, READY, WAITING, Verdict, judge, judge_installed, judge_subscription, judge_version
-from .pods import pulled
 from .recording import Place, Seen
 
 TABLES = Path(__file__).resolve().parents[2] / "roles" / "platform" / "vars" / "main.yml"
@@ -32,7 +29,6 @@ SPOKEN = ("type", "status", "reason", "message")
 REQUIREMENT = ("group", "version", "kind", "name", "status", "message")
 """All that OLM's API wants of one, so that it can be reported again."""
 RUNTIME = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")
-WORDS = {"succeeded": READY, "failed": FAILED}
 
 
 @dataclass(frozen=True)
@@ -234,36 +230,6 @@ class Observer:
             self.unread["log of a pod"] = str(error)
             return ""
 
-    def verdicts(self) -> dict[str, Verdict]:
-        """Return what the roles would make of the last pass, by what they wait for."""
-        result = {f"operator {entry['title']}": self._operator(entry) for entry in self.table.values()}
-        nodes = self.objects.get("Node", [])
-        for name, resource in [*self._resources.items(), *self._brings.items(), *(("", each) for each in self._others)]:
-            item = self._named(resource["kind"], resource["name"])
-            ready = resource.get("ready") or {}
-            if ready.get("observed"):  # as the role has it: what an older operator said is of before the upgrade
-                status = self.subscription(self.table[name]).get("status") or {}
-                ready = ready | {"said_by": str(status.get("installedCSV") or "")}
-            result[resource["title"]] = judge_gpus(item, nodes) if ready.get("gpus") else judge(item, ready)
-        return result | workload_verdicts(self.objects)
-
-    def _operator(self, entry: Json) -> Verdict:
-        """Judge an operator as the role does; which version an inventory expects is not known here."""
-        subscription = self.subscription(entry) or None
-        early = judge_subscription(subscription)
-        if subscription is None or early.state == FAILED:
-            return early
-        reached = judge_version({"name": entry["package"], "state": "found"}, subscription)
-        if reached.state != READY:
-            return early if early.turns else reached
-        crd = "" if CRD in self.unread else entry.get("crd") or ""
-        verdict = judge_installed(self._named(CSV, reached.text), crd, self._named(CRD, crd))
-        return replace(verdict, text=f"{reached.text} {verdict.text}")
-
-    def _named(self, kind: str, name: str) -> Json | None:
-        candidates = self.objects.get(kind, [])
-        return next((item for item in candidates if item["metadata"]["name"] == name), None)
-
     def _list(self, source: Source) -> list[Json] | None:
         """Return the objects; none where the kind is not served, None where they could not be read."""
         items: list[Json] = []
@@ -311,39 +277,3 @@ def images(pods: list[Json]) -> dict[str, Any]:
             if container.get("imageID"):
                 digests.setdefault(str(container.get("image")), set()).add(str(container["imageID"]))
     return {name: sorted(ids) for name, ids in sorted(digests.items())}
-
-
-def workload_verdicts(objects: dict[str, list[Json]]) -> dict[str, Verdict]:
-    """Return the verdicts by title, of the objects by kind: builds, prepull, jobs and their pods, promotions, servers."""
-    result: dict[str, Verdict] = {}
-    for title, build in _each(objects, "Build"):
-        state = READY if builds.phase(build) == builds.COMPLETE else WAITING
-        result[title] = Verdict(FAILED if builds.phase(build) in builds.FAILED else state, builds.says(build))
-    for title, daemons in _each(objects, "DaemonSet"):
-        wanted, ready = pulled(daemons)
-        result[title] = Verdict(READY if ready == wanted else WAITING, f"images on {ready or 0} of {wanted} nodes")
-    for kind in (*jobs.KINDS.values(), jobs.BATCH):
-        for title, job in _each(objects, kind.kind):
-            word, message = jobs.outcome(kind, job)
-            result[title] = Verdict(WORDS.get(word, WAITING), f"{word}: {message}" if message else word)
-            if kind != jobs.BATCH:
-                result[f"pods of {title}"] = _scheduled(kind, job, objects.get("Pod", []))
-    for title, service in _each(objects, "InferenceService"):
-        result[title] = judge(service, {"condition": "Ready"})
-    return result
-
-
-def _each(objects: dict[str, list[Json]], kind: str) -> Iterator[tuple[str, Json]]:
-    for item in objects.get(kind, []):
-        metadata = item["metadata"]
-        yield f"{kind} {Place(kind, metadata.get('namespace') or '', metadata['name']).full_name}", item
-
-
-def _scheduled(kind: jobs.Kind, job: Json, pods: list[Json]) -> Verdict:
-    """Judge whether each pod of a job has a node; a job that has ended is past that, whatever is left of its pods."""
-    if jobs.outcome(kind, job)[0] in WORDS:
-        return Verdict(READY, "the job has ended")
-    label = job["metadata"]["name"]
-    mine = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(kind.pod_label) == label]
-    placed = [pod for pod in mine if (pod.get("spec") or {}).get("nodeName")]
-    return Verdict(READY if mine and len(placed) == len(mine) else WAITING, f"{len(placed)} of {len(mine)} have a node")

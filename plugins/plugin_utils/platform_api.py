@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
-from . import labels
+from . import kueue, labels
 from .kube import (
     NOT_FOUND,
     Api,
@@ -83,7 +83,20 @@ class PlatformApi(Api):
     def look(self, api_version: str, kind: str, name: str, namespace: str = "") -> Json | None:
         """Return one object, None when it or its kind does not exist."""
         path = self.path(api_version, kind, namespace, name)
-        return self.get(path) if path else None
+        item = self.get(path) if path else None
+        return item and item | {"apiVersion": api_version, "kind": kind}
+
+    def current(self, document: Json) -> Json | None:
+        """Return what is there of a document, None without."""
+        metadata = document["metadata"]
+        return self.look(document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", ""))
+
+    def listed(self, api_version: str, kind: str, namespace: str = "", selector: str = "") -> list[Json]:
+        """Return the objects of a kind, Kueue's in the version that is served; none where the kind is not."""
+        api_version = kueue.version(self, api_version)
+        path = self.path(api_version, kind, namespace)
+        typed = {"apiVersion": api_version, "kind": kind}  # the API server's lists omit them
+        return [item | typed for item in self.items(path, selector)] if path else []
 
     def patch(self, path: str, body: Json, **query: Any) -> Json:
         """Merge these fields into an object."""

@@ -14,34 +14,50 @@ from api_server.training_api import Training
 HERE = Path(__file__).resolve().parent
 GATE = {
     "test_attendees": {"test_two_attendees_from_nothing_to_nothing"},
+    "test_dry_run": {
+        "test_everything_rendered_is_taken",
+        "test_sub_paths_a_third_volume_and_an_ingress_are_taken[today-trainjob-team]",
+        "test_sub_paths_a_third_volume_and_an_ingress_are_taken[today-pytorchjob-]",
+        "test_queues_are_taken[today]",
+        "test_an_unknown_field_is_refused[today]",
+    },
     "test_image": {"test_checkout_is_sent_built_and_its_digest_written"},
-    "test_kueue": {"test_pool_places_and_checks"},
-    "test_live": {"test_life_of_a_release", "test_applied_twice_is_the_same"},
+    "test_kueue": {"test_pool_places_and_checks[from 0.20]"},
+    "test_live": {"test_life_of_a_release", "test_applied_twice_is_the_same[trainjob]"},
     "test_operators": {"test_installed_once_and_removed_without_a_trace"},
     "test_platform": {"test_from_bare_to_ready_and_back", "test_wrong_input_applies_nothing"},
-    "test_release": {"test_trained_as_a_workload_and_torn_down"},
+    "test_release": {"test_trained_as_a_workload_and_torn_down[helm]"},
     "test_room": {"test_a_round_has_its_job_by_the_rooms_own_rights"},
-    "test_served": {"test_a_served_model_is_replaced_only_by_a_promoted_one", "test_every_earlier_revision_comes_back"},
+    "test_served": {
+        "test_a_served_model_is_replaced_only_by_a_promoted_one[helm]",
+        "test_every_earlier_revision_comes_back[helm4]",
+    },
     "test_workspace": {"test_from_nothing_to_nothing"},
 }
-"""One of each kind, for `make test`; of the files that are not here, WHOLE ones are. `make test-api` has the rest."""
-WHOLE = {"test_dry_run", "test_server", "test_verify"}
+"""One of each kind, for `make test`, by name or by name and case; of the files that are not here, WHOLE ones are. `make test-api`
+has the rest."""
+WHOLE = {"test_server", "test_verify"}
 
 
 @pytest.hookimpl(tryfirst=True)  # loaded later, so it runs before tests/conftest.py, which groups what has no group yet
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests of this folder, which `make check` leaves to `make test`, with the server that they share, and what is not
-    of the gate with `tier`.
+    of the gate with `tier`. Raises UsageError for a name of GATE that no test has.
     """
+    unused = {(file, name) for file in {item.path.stem for item in items} for name in GATE.get(file, ())}
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.api)
             file, name = item.path.stem, getattr(item, "originalname", item.name)
-            if file not in WHOLE and name not in GATE.get(file, ()):
+            names = {name, item.name.partition("@")[0]} & GATE.get(file, set())
+            unused -= {(file, used) for used in names}
+            if file not in WHOLE and not names:
                 item.add_marker(pytest.mark.tier)
-            names = getattr(item, "fixturenames", ())
-            if "server" in names:
-                item.add_marker(pytest.mark.xdist_group("training API" if "training" in names else "bare OpenShift"))
+            fixtures = getattr(item, "fixturenames", ())
+            if "server" in fixtures:
+                item.add_marker(pytest.mark.xdist_group("training API" if "training" in fixtures else "bare OpenShift"))
+    if unused and not any("::" in argument for argument in config.args):
+        raise pytest.UsageError(f"tests/api/conftest.py: GATE: no such test: {sorted(unused)}")
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def test_what_a_cluster_reported_is_replayed(cluster: Cluster, tmp_path: Path) -
     bare, collecting = cluster.objects(), Collecting(cluster, tmp_path)
     wanted = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": "3.4"}
     assert cluster.playbook("platform", **wanted).code == 0
-    collecting.await_ready("DataScienceCluster default-dsc")
+    collecting.await_recorded("rhoai-3.4", "DataScienceCluster, default-dsc", "Ready")
     bundle = collecting.end()
     assert cluster.playbook("platform_teardown").code == 0
 
@@ -138,9 +138,14 @@ class Collecting:
         inventory = cluster.inventory(cluster.server.shaky, **settings)
         self._process = cluster.beside("collect", inventory.rename(folder / "collect.json"), folder / "collect.log")
 
-    def await_ready(self, title: str) -> None:
-        """Wait until the bundle says how long this took to become ready."""
-        until(lambda: (yaml.safe_load(self._text("waits.yaml")) or {}).get(title, {}).get("ready_after") is not None)
+    def await_recorded(self, file: str, sequence: str, phase: str) -> None:
+        """Wait until the bundle has this phase as the last step of a sequence."""
+
+        def last() -> object:
+            found = yaml.safe_load(self._text(f"statuses/{file}.yaml")) or {"sequences": {}}
+            return found["sequences"].get(sequence, [{"status": {}}])[-1]["status"].get("phase")
+
+        until(lambda: last() == phase)
 
     def _text(self, name: str) -> str:
         """Return a file of the bundle as it is by now, empty while there is none."""

@@ -162,5 +162,4 @@ def examples(package: str) -> str:
     """Return the alm-examples of a package's ClusterServiceVersion, as text."""
     if package != "gpu-operator-certified":
         return "[]"
-    csv = crds.read(crds.STORED / "gpu-operator" / "gpu-operator-certified.clusterserviceversion.yaml")[0]
-    return str(csv["metadata"]["annotations"]["alm-examples"])
+    return (crds.STORED / "gpu-operator" / "alm-examples.json").read_text(encoding="utf-8")

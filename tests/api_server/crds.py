@@ -10,6 +10,7 @@ import copy
 import functools
 import json
 import subprocess
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,25 @@ def newest_stored(crd: Json) -> Json:
     return serving(crd, [each["name"] for each in crd["spec"]["versions"] if each["served"]])
 
 
+def shortened(text: str) -> str:
+    """Return a file of CRDs without what only describes: as tests/crds has those of others."""
+    documents = [_undescribed(one) for one in yaml.load_all(text, yaml.CSafeLoader)]
+    return str(yaml.dump_all(documents, Dumper=yaml.CSafeDumper, sort_keys=False, width=120))
+
+
+def _undescribed(part: Any, names: bool = False) -> Any:
+    """`names`: the keys are a schema's properties, of which one may be called description."""
+    if isinstance(part, list):
+        return [_undescribed(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: _undescribed(value, key == "properties" and not names)
+        for key, value in part.items()
+        if names or key != "description"
+    }
+
+
 def stored(*files: str) -> list[Json]:
     """Return CRDs of tests/crds, without the conversion webhooks that nothing serves here."""
     result = [one for file in files for one in read(STORED / file)]
@@ -157,3 +177,8 @@ def package_manifests() -> Json:
     result = reduced("packages.operators.coreos.com", "PackageManifest", ["v1"], namespaced=True)
     del result["spec"]["versions"][0]["subresources"]  # its status is the catalogs' content, written at once
     return result
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        Path(name).write_text(shortened(Path(name).read_text(encoding="utf-8")), encoding="utf-8")

@@ -45,7 +45,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Name of the golden file."""
+        """Name in the golden file."""
         return f"{self.phase}-{self.scale}-{self.api if self.step == 'train' else self.step}"
 
     @property

@@ -199,18 +199,18 @@ def test_the_package_carries_everything(members: dict[str, str]) -> None:
     """The pages, the presets, the values for CI, with which chart-verifier installs it; not the picture that Chart.yaml holds."""
     files = {str(path.relative_to(CHART)) for path in CHART.rglob("*") if path.is_file()}
     assert members.keys() == files - {"icon.svg"}
-    assert {"README.md", "VALUES.md", "presets.json", "ci/local-values.yaml"} <= members.keys()
+    assert {"README.md", "presets.json", "ci/local-values.yaml"} <= members.keys()
 
 
 def test_its_page_names_what_exists(members: dict[str, str]) -> None:
-    """The README is read where the checkout is not: its links stay in the package. VALUES.md lists every phase, it the first ones."""
+    """The README is read where the checkout is not: its links stay in the package. values.yaml lists every phase, it the first ones."""
     page = members["README.md"]
     for link in re.findall(r"\]\(([^)#\s]+)\)", page):
         assert link in members or link.startswith("https://"), link
     presets = json.loads(members["presets.json"])
     listed = [name for row in re.findall(r"^\| (`.+?) \|", page, re.MULTILINE) for name in re.findall("`(.+?)`", row)]
     assert len(listed) >= 8 and set(listed) <= set(presets)
-    assert f"| `preset.phase` | all | {', '.join(presets)} |" in members["VALUES.md"]
+    assert f"[{', '.join(presets)}] Name of the phase" in " ".join(members["values.yaml"].replace("#", "").split())
     assert META["kubeVersion"].strip(">=").removesuffix(".0-0") in page
 
 
@@ -239,7 +239,7 @@ def test_a_user_installs_from_the_repository(name: str, url: str, tmp_path: Path
     assert (found["name"], found["version"]) == ("trainlab/trainjob", META["version"])
     assert "charts.openshift.io/name" in run("show", "chart", "trainlab/trainjob")
     shown = run("show", "values", "trainlab/trainjob")
-    assert "# Kueue LocalQueue in the namespace" in shown and "[all; number > 0, <= 100; 3]" in shown
+    assert "# [string] Kueue LocalQueue in the namespace" in shown and "[all; number > 0, <= 100; 3]" in shown
     assert run("show", "readme", "trainlab/trainjob").strip() == (CHART / "README.md").read_text("utf-8").strip()
 
     run("pull", "trainlab/trainjob", "--untar")

@@ -499,7 +499,7 @@ def test_global_values_of_helm_are_no_unknown_key() -> None:
     ],
 )
 def test_a_number_with_a_point_is_given_as_json(key: str) -> None:
-    """Helm's --set makes it a string; its own error says what to use instead, and so does VALUES.md."""
+    """Helm's --set makes it a string; its own error says what to use instead, and so does values.yaml."""
     command = ("template", "demo", str(CHART), "-f", FULL, "-f", str(SITE))
     as_text = helm(*command, "--set", key)
     name, _, number = key.partition("=")
@@ -509,7 +509,7 @@ def test_a_number_with_a_point_is_given_as_json(key: str) -> None:
 
 
 def test_values_say_which_form_of_set_a_value_needs() -> None:
-    text = (CHART / "VALUES.md").read_text(encoding="utf-8")
+    text = " ".join((CHART / "values.yaml").read_text(encoding="utf-8").replace("#", "").split())
     assert "--set-json phase.train.learning_rate=0.0003" in text and "--set-string" in text
 
 

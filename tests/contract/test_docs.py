@@ -244,7 +244,7 @@ def test_releases_are_written_down_once() -> None:
 
 
 def test_every_wait_of_the_platform_is_in_the_table_with_its_limit() -> None:
-    """The titles are those of the role's tables, which the waits print and `waits.yaml` has; limits are the defaults."""
+    """The titles are those of the role's tables, which the waits print; limits are the defaults."""
     tables = load(ROOT / "roles" / "platform" / "vars" / "main.yml")
     limits: dict[str, Any] = load(ROOT / "roles" / "platform" / "defaults" / "main.yml")["platform_timeouts"]
     waits = {table["title"]: "operators" for table in tables["__platform_crds"]}

@@ -21,7 +21,7 @@ RULES = [
     {"apiGroups": ["serving.kserve.io"], "resources": ["inferenceservices"], "verbs": ["get", "create", "patch"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]},
 ]
-"""What VALUES.md says of site.serviceAccount."""
+"""What values.yaml says of site.serviceAccount."""
 OPERATORS = [
     {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["*"]},
     {"apiGroups": ["serving.kserve.io"], "resources": ["inferenceservices", "servingruntimes"], "verbs": ["*"]},

@@ -74,6 +74,7 @@ def lines(text: str) -> list[str]:
     return re.findall(r"^ *(helm install .*)$", text, re.MULTILINE)
 
 
+@pytest.mark.rest
 def test_the_gpu_is_the_sites_and_the_image_is_pulled_from_where_it_is_built(
     cluster: Any, kept: Kept, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_the_workload_tells_each_attendee_all_they_need(cluster: Any, kept: Kept
     assert yaml.safe_load(handed["trainlab_kubeconfig"])["kind"] == "Config"
 
 
+@pytest.mark.rest
 def test_a_name_stays_text_whatever_yaml_makes_of_it(cluster: Any, kept: Kept, tmp_path: Path) -> None:
     """In front of the namespace there is no prefix here, so that it is such a word, too."""
     names = ["ada", "no", "on", "42", "007", "null", "1e3", "0x1f", "y"]
@@ -143,6 +145,7 @@ def test_a_name_stays_text_whatever_yaml_makes_of_it(cluster: Any, kept: Kept, t
         assert [one["metadata"]["labels"]["trainlab.dev/attendee"] for one in made] == [name, name]
 
 
+@pytest.mark.rest
 def test_a_label_that_is_no_text_is_refused_before_anything_is_applied() -> None:
     good = {"kind": "Namespace", "metadata": {"name": "a", "labels": {"x": "1"}}}
     objects_apply.refuse_other_types([good])

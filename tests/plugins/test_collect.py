@@ -104,11 +104,6 @@ def test_a_bundle_explains_what_happened_and_holds_no_secret(planted: Any, tmp_p
     versions = yaml.safe_load(texts["versions.yaml"])
     assert versions["images"] == {"quay.io/a:1": ["quay.io/a@sha256:12"]}
     assert versions["operators"]["nfd"]["channel"] == "stable"
-    waits = yaml.safe_load(texts["waits.yaml"])
-    assert waits["operator Node Feature Discovery"]["ready_after"] == 0.0
-    assert waits["NodeFeatureDiscovery nfd-instance"]["states"][-1]["text"].startswith(
-        "Degraded=True (X: https://REMOVED@"
-    )
     assert "Pod/nfd-1" in texts["events.jsonl"] and "Node: " in texts["unread.yaml"] and "Node: " in said
 
     assert {method for method, _path in planted.asked} == {"GET"}
@@ -129,6 +124,17 @@ def test_a_server_that_goes_away_ends_the_pass_and_nothing_is_taken_for_gone(
     fewer, complete = watch.look()
     assert 0 < len(fewer) < len(seen) and complete == set() and watch.objects is kept
     assert "API server" in watch.unread and planted.asked[-1][1].startswith(f"{OLM}/clusterserviceversions")
+
+
+def test_what_a_role_waits_for_is_read_once() -> None:
+    """The kinds of all waits are listed, the builds where the image is built."""
+    sources = list(Observer(None, "demo", "images")._sources())  # type: ignore[arg-type]
+    kinds = [source.kind for source in sources]
+    assert {"Build", "ImageStream", "DaemonSet", "Job", "InferenceService", "Kueue", "DSCInitialization"} <= set(kinds)
+    assert next(source for source in sources if source.kind == "Build").namespaces == ("images",)
+    (definitions,) = [source for source in sources if source.kind == "CustomResourceDefinition"]
+    assert "clusterqueues.kueue.x-k8s.io" in definitions.names
+    assert len(kinds) == len(set(kinds))
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

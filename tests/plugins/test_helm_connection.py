@@ -104,6 +104,7 @@ def reached(call: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
+@pytest.mark.rest
 def test_a_credential_of_automation_platform(cluster: Any, calls: Any) -> None:
     environment = {
         "K8S_AUTH_HOST": cluster.url,
@@ -117,6 +118,7 @@ def test_a_credential_of_automation_platform(cluster: Any, calls: Any) -> None:
 
 
 @pytest.mark.parametrize("by", but_the_first(["variable", "K8S_AUTH_CONTEXT", "both"]))
+@pytest.mark.rest
 def test_a_context_of_several_files(cluster: Any, calls: Any, tmp_path: Path, by: str) -> None:
     """The variable wins over the environment."""
     config = yaml.safe_load(cluster.kubeconfig.read_text(encoding="utf-8"))
@@ -188,6 +190,7 @@ def test_a_removal_waits_until_the_pods_are_gone(answer: dict[str, Any], ends: b
     assert bool(jinja2.Environment().compile_expression(until)(__train_pods=answer)) is ends
 
 
+@pytest.mark.rest
 def test_a_context_and_a_certificate_that_is_not_checked(cluster: Any, calls: Any) -> None:
     """The module excludes its own option for the one with the environment of the other."""
     variables = {"trainlab_kubeconfig": str(cluster.kubeconfig), "trainlab_kube_context": "test"}

@@ -135,6 +135,7 @@ def test_plays_of_the_roles_readmes_are_right(folder: Path, installed: Path) -> 
     assert done.returncode == 0 and len(names) >= 11, done.stdout + done.stderr
 
 
+@pytest.mark.rest
 def test_roles_work_in_a_play_of_ones_own(cluster: Any, folder: Path, installed: Path) -> None:
     """Without an inventory: what the role is not given has shared defaults, among them the cluster of KUBECONFIG.
 
@@ -165,6 +166,7 @@ def test_without_a_cluster(folder: Path, installed: Path) -> None:
     assert f"no such file; bring the embedded cluster up with `ansible-playbook {local}`" in said, said
 
 
+@pytest.mark.rest
 def test_a_site_file_is_where_the_command_was_started(cluster: Any, folder: Path, installed: Path) -> None:
     """Not in the collection, which an update replaces."""
     given = {"trainlab_kubeconfig": str(cluster.kubeconfig), "trainlab_site": {"images": {"trainer": "r.example/t:1"}}}
@@ -195,6 +197,7 @@ def test_the_same_findings_as_from_the_checkout(cluster: Any, folder: Path, inst
     assert any(row["state"] == "error" for row in rows[0])
 
 
+@pytest.mark.rest
 def test_the_same_plan_as_from_the_checkout(cluster: Any, folder: Path, installed: Path) -> None:
     """Findings with their numbers, the rows of the data set counted from the collection's own copy."""
     said = []

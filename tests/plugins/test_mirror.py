@@ -61,6 +61,7 @@ def test_the_documented_command_lists_operators_and_images(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_a_relative_file_is_where_the_command_was_started(tmp_path: Path) -> None:
     """As the default one, whose folder is made there and not beside the playbook; the printed line names it."""
     play = tmp_path / "plays" / "mirror.yml"

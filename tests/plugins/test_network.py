@@ -18,7 +18,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "roles/workspace/templates"
-GOLDEN = ROOT / "tests/charts/golden"
+GOLDEN = yaml.load((ROOT / "tests/charts/golden.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 Json = dict[str, Any]
 Peer = tuple[Json, Json] | str | None
 HERE: Json = {"kubernetes.io/metadata.name": "demo"}
@@ -45,8 +45,7 @@ def rendered(**more: Any) -> list[Json]:
 
 def golden(name: str, kind: str) -> list[Json]:
     """Return the objects of a kind in a rendering of the chart."""
-    text = (GOLDEN / f"survival-{name}.yaml").read_text(encoding="utf-8")
-    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each and each["kind"] == kind]
+    return [each for each in GOLDEN[f"survival-{name}"] if each["kind"] == kind]
 
 
 (MASTER,) = [

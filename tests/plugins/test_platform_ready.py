@@ -109,6 +109,13 @@ def test_the_expected_version_is_the_one_that_is_installed(one: Json, found: Jso
     assert ready.judge_version({"name": "rhoai", "state": "ours"} | one, found).state == state
 
 
+def test_an_operator_is_installed_once_its_api_is_served() -> None:
+    done, crd = {"status": {"phase": "Succeeded"}}, "storageclusters.ocs.openshift.io"
+    assert ready.judge_installed(done, crd, condition("Established", "")).state == ready.READY
+    missing = ready.judge_installed(done, crd, None)
+    assert missing == ready.Verdict(ready.WAITING, f"phase Succeeded, but its API {crd} does not exist yet")
+
+
 def node(name: str, gpus: int = 0, **labels: str) -> Json:
     """A node that Node Feature Discovery has labeled."""
     own = {"feature.node.kubernetes.io/system-os_release.ID": "rhel"} | labels

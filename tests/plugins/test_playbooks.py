@@ -114,6 +114,7 @@ def test_site_stops_at_an_unreachable_cluster(cluster: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_site_stops_at_another_cluster(cluster: Any) -> None:
     cluster.objects["/api/v1/namespaces/kube-system"] = {"metadata": {"uid": "here"}}
     extra = json.dumps({"trainlab_kubeconfig": str(cluster.kubeconfig), "trainlab_cluster_id": "elsewhere"})
@@ -224,6 +225,7 @@ def test_site_installs_the_operators_that_the_inventory_names(cluster: Any) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> None:
     label = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-Z1"}}
     done = planned(cluster, "plan", phase="survival", trainlab_site=label)
@@ -280,6 +282,7 @@ def test_names_from_the_command_line_are_not_split_into_letters(cluster: Any, st
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_an_image_classifier_is_planned_too(cluster: Any) -> None:
     done = planned(cluster, "plan", phase="resnet")
     assert done.returncode == 0 and "plan of phase resnet" in done.stdout, done.stdout

@@ -8,8 +8,18 @@ Each check prints a line for each refusal, which begins with the key; `trainjob.
 {{- with trim . -}}{{- fail (splitList "\n" . | uniq | join "\n") -}}{{- end -}}
 {{- end -}}
 
-{{- define "trainjob.checkKeys" -}}
+{{- /* keys.json with all keys of each recipe: there those that all recipes have stand once, in `all`, as in other tables by recipe. */}}
+{{- define "trainjob.keys" -}}
 {{- $keys := .Files.Get "keys.json" | fromJson -}}
+{{- $phase := dict -}}
+{{- range $recipe, $own := omit $keys.phase "all" -}}
+{{- $_ := set $phase $recipe (mergeOverwrite (deepCopy $keys.phase.all) $own) -}}
+{{- end -}}
+{{- set $keys "phase" $phase | toJson -}}
+{{- end -}}
+
+{{- define "trainjob.checkKeys" -}}
+{{- $keys := include "trainjob.keys" . | fromJson -}}
 {{- $recipe := .Values.phase.recipe | default "" -}}
 {{- if not $recipe -}}{{- fail "phase.recipe: missing; add it" -}}{{- end -}}
 {{- if not (hasKey $keys.phase $recipe) -}}
@@ -17,8 +27,8 @@ Each check prints a line for each refusal, which begins with the key; `trainjob.
 {{- end -}}
 {{- $known := dict "phase" (index $keys.phase $recipe) "preset" $keys.preset "site" $keys.site -}}
 {{- include "trainjob.walk" (dict "given" (omit .Values "global") "known" $known "at" "" "keys" $keys "recipe" $recipe) -}}
-{{- $required := index (.Files.Get "rules.json" | fromJson).required $recipe -}}
-{{- range $at, $names := $required -}}
+{{- $required := (.Files.Get "rules.json" | fromJson).required -}}
+{{- range $at, $names := mergeOverwrite $required.all (index $required $recipe) -}}
 {{- $block := (include "trainjob.value" (dict "values" $.Values "key" $at) | fromJson).value -}}
 {{- range kindIs "map" $block | ternary $names list -}}
 {{- if not (index $block .) -}}{{- print (printf "%s.%s: missing; add it" $at .) "\n" -}}{{- end -}}

@@ -19,7 +19,7 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- $given := include "trainjob.clean" .Values.phase | fromJson -}}
 {{- $defaults := .Files.Get "defaults.json" | fromJson -}}
 {{- $_ := set .Values "site" (mergeOverwrite $defaults.site (include "trainjob.clean" (.Values.site | default dict) | fromJson)) -}}
-{{- $phase := mergeOverwrite (index $defaults.phase $given.recipe) $given -}}
+{{- $phase := mergeOverwrite $defaults.phase.all (index $defaults.phase $given.recipe) $given -}}
 {{- /* A block that may be absent gets its defaults only where it is given. */ -}}
 {{- range $key, $block := index $defaults.optional $given.recipe -}}
 {{- $given := (include "trainjob.value" (dict "values" $phase "key" $key) | fromJson).value -}}

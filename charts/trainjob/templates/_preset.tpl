@@ -9,7 +9,7 @@ would. training/src/trainlab/config/preset.py does the same and says the same.
 {{- $presets := .Files.Get "presets.json" | fromJson -}}
 {{- $names := keys $presets | sortAlpha -}}
 {{- $asked := .Values.preset | default dict -}}
-{{- $keys := .Files.Get "keys.json" | fromJson -}}
+{{- $keys := include "trainjob.keys" . | fromJson -}}
 {{- include "trainjob.walk" (dict "given" $asked "known" $keys.preset "at" "preset." "keys" $keys "recipe" "") | include "trainjob.refuse" -}}
 {{- $name := $asked.phase | default "" -}}
 {{- $scale := $asked.scale | default "full" -}}

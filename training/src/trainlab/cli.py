@@ -62,7 +62,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="print the resolved values, or the errors, as JSON")
 
     schema = _command(commands, "schema", _schema, "print the JSON schema of a values file")
-    written = "write the chart's values.schema.json, VALUES.md, tables and presets"
+    written = "write the chart's values.schema.json, values.yaml, tables and presets"
     schema.add_argument("--write", **FOLDER, help=written)
 
     fetch = _command(commands, "fetch", _fetch, "download base model and data set once", values=True)
@@ -235,7 +235,9 @@ def _schema(args: argparse.Namespace) -> int:
 
 def _fetch(args: argparse.Namespace) -> int:
     from trainlab import recipes
+    from trainlab.config import ChatPhase
     from trainlab.config.loading import of_command
+    from trainlab.recipes import language
     from trainlab.run import launch
 
     wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
@@ -244,7 +246,8 @@ def _fetch(args: argparse.Namespace) -> int:
         recipe = recipes.get_recipe(phase)
         filled = recipe.fetch(phase, args.models, wheels)
         if launch.FETCH_ERROR not in os.environ:  # in a pod the launcher does, which has imported torch for its ranks
-            recipe.rehearse(phase, args.models)
+            if isinstance(phase, ChatPhase):
+                language.rehearse(recipe, phase, args.models)
         if phase.tasks:
             from trainlab.evaluation import tasks
 

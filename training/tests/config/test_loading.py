@@ -76,19 +76,7 @@ def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> No
             "phase.gate.metric is 'luck': must be one of answer_loss, taught_recall, fact_recall or form_adherence",
         ),
         ("phase: {recipe: null}", "over.yaml: phase.recipe: missing"),
-        (
-            "phase: {resources: {processes_per_node: 2}}",
-            "over.yaml: phase.resources.processes_per_node: 2 processes for 1",
-        ),
-        (
-            "phase: {unfreeze: {lm_head: false, tie_word_embeddings: true}}",
-            "phase.unfreeze.tie_word_embeddings: true needs",
-        ),
         ("site: {gpuResource: gpu}", "over.yaml: site.gpuResource: 'gpu' is not an extended resource name"),
-        (
-            "site: {storage: {runs: {accessMode: ReadWriteOnce}}}",
-            "over.yaml: site.storage.runs.accessMode: ReadWriteOnce with phase.resources.nodes 4",
-        ),
     ],
 )
 def test_wrong_value_names_file_key_value_and_remedy(tmp_path: Path, text: str, expected: str) -> None:

@@ -1,4 +1,4 @@
-"""values.schema.json, keys.json, values.yaml and VALUES.md follow config/."""
+"""values.schema.json, keys.json and values.yaml follow config/."""
 
 import json
 from pathlib import Path
@@ -34,11 +34,8 @@ def test_schema_knows_bounds_and_leaves_unknown_keys_to_the_one_sentence() -> No
 
 def test_write_changes_nothing_the_second_time(tmp_path: Path) -> None:
     assert {p.name for p in schema.write(tmp_path)} == {
-        *("values.schema.json", "keys.json", "defaults.json", "presets.json", "rules.json", "values.yaml", "VALUES.md")
+        *("values.schema.json", "keys.json", "defaults.json", "presets.json", "rules.json", "values.yaml")
     }
     assert schema.write(tmp_path) == []
-    table = (tmp_path / "VALUES.md").read_text()
-    assert (
-        "| `phase.evaluate.batch_size` | all | integer >= 1, <= 1024 | `8` |" in table
-        and "`site.storage.runs.size`" in table
-    )
+    text = (tmp_path / "values.yaml").read_text()
+    assert "# [all; integer >= 1, <= 1024; 8] " in text and "# [auto, kubernetes, openshift] Kubernetes leaves" in text

@@ -13,7 +13,7 @@ from trainlab import config, recipes
 from trainlab.config import Phase
 from trainlab.config.loading import load_values
 from trainlab.data import corpus
-from trainlab.models import fetch
+from trainlab.models import fetch, parents
 
 PHASES = {
     load_values([path]).phase.recipe: path for path in (*VALUES.glob("*.yaml"), VALUES / "room" / "adapters.yaml")
@@ -41,11 +41,10 @@ def test_data_has_a_folder_of_its_own_and_the_model_stays(
         (root / "own" / "set").mkdir(parents=True)
     hook = recipes.get_recipe(phase)
     monkeypatch.delenv("TRAINLAB_DATASETS", raising=False)
-    model_dir, data_dir = hook.folders(phase, models, None)
-    assert data_dir == models / "own" / "set"
+    assert hook.data_dir(phase, models, None) == models / "own" / "set"
     monkeypatch.setenv("TRAINLAB_DATASETS", str(datasets))
-    assert hook.folders(phase, models, None) == (model_dir, datasets / "own" / "set")
-    assert model_dir.is_relative_to(models)
+    assert hook.data_dir(phase, models, None) == datasets / "own" / "set"
+    assert phase.parent or parents.model_dir(phase, models, tmp_path / "run").is_relative_to(models)
 
 
 def test_an_empty_variable_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

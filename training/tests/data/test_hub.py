@@ -18,7 +18,6 @@ from checkout import SOURCES, VALUES
 from datasets.exceptions import DatasetGenerationError
 from hub_server import Hub, serving
 from pyarrow import parquet
-from pydantic import ValidationError
 from tiny import make_phase
 from trainlab import files
 from trainlab.config import Phase
@@ -247,37 +246,11 @@ def test_a_volume_that_fills_while_rows_become_arrow_is_the_same_sentence(
         place.fetch(place.phase())
 
 
-@pytest.mark.parametrize(
-    ("blocks", "expected"),
-    [
-        (
-            {"data": {"table": None}},
-            r"data.table.accept_license: false with data.source hf:.*copyright.*clear the rights",
-        ),
-        ({"data": {"table": {**NAMES, "accept_license": False}}}, r"data.table.accept_license: false"),
-        (
-            {"data": {"table": {**NAMES, "columns": {"verse": "a"}}}},
-            r"data.table.columns: verse alone; name instruction and",
-        ),
-        (
-            {"data": {"table": {**NAMES, "columns": {"verse": "a", "question": "b"}}}},
-            r"data.table.columns: question and verse cannot be combined",
-        ),
-        ({"data": {"source": "hf:own/set"}}, r"data.source"),  # no revision
-    ],
-)
-def test_what_does_not_fit_is_refused_before_anything_is_fetched(
-    blocks: dict[str, Any], expected: str, place: Place
-) -> None:
-    with pytest.raises(ValidationError, match=expected):
-        place.phase(**blocks)
-
-
 def test_rows_that_were_not_fetched_name_the_remedy(place: Place) -> None:
     with pytest.raises(
         UserError, match=r"phase.data.source is hf:.*: no folder .*; run `trainlab fetch` with the same"
     ):
-        sft.folders(place.phase(), place.models, None)
+        sft.data_dir(place.phase(), place.models, None)
 
 
 def test_counts_of_the_planner_are_the_most_that_can_come(tmp_path: Path) -> None:
@@ -338,6 +311,7 @@ def start(place: Place, tiny_model: Path) -> Phase:
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_from_the_hub_to_a_tuned_adapter(place: Place, remote: Path, tiny_model: Path) -> None:
     phase = start(place, tiny_model)
     with serving(remote, token="hf_right") as hub:

@@ -11,7 +11,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from ports import Handler, serve_in_thread
-from pydantic import ValidationError
 from tiny import make_phase
 from trainlab import files
 from trainlab.config import SftPhase
@@ -195,11 +194,6 @@ def test_a_secret_that_is_not_there_names_the_key(
         UserError, match=r"AWS_S3_BUCKET missing; set it in the connection's Secret, which site.envSecrets names"
     ):
         object_store.fetch("s3:a.jsonl", tmp_path, table_files.TABLES)
-
-
-def test_questions_of_a_bucket_need_their_columns(phase_dict: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=r"phase.data.source: s3:team without data.table; a bucket holds tables"):
-        make_phase(phase_dict, data={"source": "s3:team"})
 
 
 def test_a_slow_bucket_is_waited_for(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,6 +188,7 @@ def test_a_process_that_is_killed_is_an_error_that_says_so() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) -> None:
     """In one process, whose imports take a hundred times of it, and more or less by chance."""
     sources = [

@@ -10,7 +10,7 @@ import pytest
 from trainlab import files
 from trainlab.engine import gpu_use
 from trainlab.engine.gpu_use import GpuUse, Nvml
-from trainlab.engine.step_reporter import StepReporter
+from trainlab.engine.saving import StepReporter
 from trainlab.progress import Progress
 from trainlab.report import terminal, words
 from trainlab.report.answer_report import traces

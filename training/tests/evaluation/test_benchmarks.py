@@ -169,6 +169,7 @@ def test_a_run_with_tasks_tells_both_sides_beside_the_gate(phase_dict: dict[str,
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any], models: Path) -> None:
     """Two ranks over ten and six items; over one item rank 0 works alone."""
     code = (
@@ -203,6 +204,7 @@ def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_a_name_that_the_harness_lacks_is_refused_with_near_ones(phase_dict: dict[str, Any], models: Path) -> None:
     with pytest.raises(UserError, match=r"phase.evaluate.tasks: arc_eazy is not a task of .*did you mean arc_easy"):
         tasks.load(with_tasks(phase_dict, BOTH[0], "arc_eazy"), models)
@@ -255,6 +257,7 @@ def fetch(phase: Phase, models: Path, url: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_a_task_of_the_harness_is_fetched_from_a_hub_once(
     phase_dict: dict[str, Any], models: Path, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from trainlab.data import chat_rows
 from trainlab.errors import UserError
 from trainlab.evaluation import answer_score
 from trainlab.models import chat, chat_template, export
-from trainlab.recipes import dpo, sft
+from trainlab.recipes import dpo, language, sft
 from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -112,14 +112,14 @@ def test_a_rehearsal_finds_the_row_that_no_rank_could_train_on(
     row = '{"id": "new", "question": "new?", "answer": "Press <|im_end|> to stop."}\n'
     path.write_text(path.read_text("utf-8") + row, encoding="utf-8")
     phase = make_phase(phase_dict, data={"source": "pvc:own"})
-    sft.rehearse(phase, tmp_path / "sets")
+    language.rehearse(sft, phase, tmp_path / "sets")
     assert "1 rows spell out control tokens of the model, such as <|im_end|>; they are read as text" in (
         capsys.readouterr().err
     )
     path.write_text(path.read_text("utf-8") + row.replace("Press", "long " * 600).replace("new", "far"))
     with pytest.raises(UserError, match=r"row far: \d+ tokens, phase.model.max_length is"):
-        sft.rehearse(phase, tmp_path / "sets")
-    sft.rehearse(make_phase(phase_dict, data={"source": "pvc:elsewhere"}), tmp_path / "sets")
+        language.rehearse(sft, phase, tmp_path / "sets")
+    language.rehearse(sft, make_phase(phase_dict, data={"source": "pvc:elsewhere"}), tmp_path / "sets")
 
 
 def test_prompt_is_masked_and_the_end_of_turn_is_part_of_the_answer(

@@ -96,6 +96,7 @@ def results(tmp_path: Path, base: Path, phase_dict: dict[str, Any]) -> dict[str,
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_both_read_the_same(results: dict[str, Path], texts: list[str], transformers_4: Path) -> None:
     old, new = read(results, texts, transformers_4), read(results, texts)
     assert (old.pop("version"), new.pop("version")) == ("4", "5")

@@ -7,8 +7,7 @@ import pytest
 from trainlab.plan import devices, estimate
 from trainlab.plan.checks import KEYS, check
 from trainlab.plan.estimate import Plan
-from trainlab.plan.job import Volume
-from trainlab.plan.nodes import Node
+from trainlab.plan.job import Node, Volume
 
 TEN_GBIT = 1.25e9
 SMALL = (

@@ -8,7 +8,7 @@ import pytest
 from checkout import VALUES
 from pages.sizing import HARDWARE
 from trainlab.errors import UserError
-from trainlab.plan import nodes
+from trainlab.plan.job import Node, parse_node
 from trainlab.plan.plan_command import command
 
 PHASES = sorted(VALUES.glob("*.yaml"))
@@ -60,16 +60,16 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("text", "node"),
     [
-        ("8cpu,32GB", nodes.Node(8, 32e9)),
-        ("8vCPU, 32GiB", nodes.Node(8, 32 * 2**30)),
-        ("192cpu,2TB,8xH100-80GB", nodes.Node(192, 2e12, 8, "H100-80GB")),
+        ("8cpu,32GB", Node(8, 32e9)),
+        ("8vCPU, 32GiB", Node(8, 32 * 2**30)),
+        ("192cpu,2TB,8xH100-80GB", Node(192, 2e12, 8, "H100-80GB")),
     ],
 )
-def test_ways_to_write_a_node(text: str, node: nodes.Node) -> None:
-    assert nodes.parse(text) == node
+def test_ways_to_write_a_node(text: str, node: Node) -> None:
+    assert parse_node(text) == node
 
 
 @pytest.mark.parametrize("text", ["32GB", "8cpu", "8cpu,32", "8cpu,32GB,L40S", ""])
 def test_what_is_no_node(text: str) -> None:
     with pytest.raises(UserError, match=re.escape("8cpu,32GB")):
-        nodes.parse(text)
+        parse_node(text)

@@ -8,7 +8,7 @@ from typing import Any
 import plan_jobs as jobs
 import pytest
 from checkout import VALUES
-from trainlab.plan import preparation
+from trainlab.plan import volumes
 from trainlab.plan.plan_command import command
 
 STORAGE = 300e6
@@ -23,21 +23,21 @@ def planned(site: dict[str, Any], folder: Path, *overlays: Path) -> int:
 
 
 def seconds(cores: float) -> float:
-    need = preparation.preparation(replace(TEXT, prepare_cores=cores), STORAGE)
+    need = volumes.preparation(replace(TEXT, prepare_cores=cores), STORAGE)
     assert need
     return need.seconds
 
 
 def test_more_cores_take_less_time_by_what_the_first_process_leaves_them() -> None:
     reads = TEXT.text_bytes / STORAGE
-    assert seconds(1) - reads == pytest.approx(TEXT.text_bytes * preparation.SECONDS)
-    assert seconds(1e9) - reads == pytest.approx(TEXT.text_bytes * preparation.FIRST, rel=0.01)
+    assert seconds(1) - reads == pytest.approx(TEXT.text_bytes * volumes.SECONDS)
+    assert seconds(1e9) - reads == pytest.approx(TEXT.text_bytes * volumes.FIRST, rel=0.01)
     assert (seconds(1) - reads) / (seconds(8) - reads) > 6, "asked for: eight cores at least six times as fast"
 
 
 def test_only_a_training_with_gpus_has_one() -> None:
-    assert preparation.preparation(replace(TEXT, on_gpu=False), STORAGE) is None
-    assert preparation.preparation(replace(TEXT, text_bytes=0), STORAGE) is None
+    assert volumes.preparation(replace(TEXT, on_gpu=False), STORAGE) is None
+    assert volumes.preparation(replace(TEXT, text_bytes=0), STORAGE) is None
 
 
 def test_the_table_names_its_cores_its_time_and_no_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from trainlab.errors import UserError
 from trainlab.models import chat
 from trainlab.plan import source
 from trainlab.progress import Progress
-from trainlab.recipes import cpt, dpo, pretrain, sft
+from trainlab.recipes import cpt, dpo, language, pretrain, sft
 from trainlab.recipes.base import Run
 from trainlab.run import identity
 
@@ -127,7 +127,9 @@ def test_a_table_of_ones_own(tmp_path: Path, tiny_model: Path, phase_dict: dict[
         folder = table_rows.fetch(own, tmp_path, tiny_model)
     assert folder != rows and files.read_json(folder / "source.json")["rows"]["heldout"] == 0
     run = Run(phase, tmp_path / "run", tiny_model, rows, tmp_path)
-    assert sorted(row["question"] for row in sft.own_validation(run)) == [f"val {n}?" for n in range(5)]
+    assert sorted(row["question"] for row in language.own_validation(run, sft.read_validation)) == [
+        f"val {n}?" for n in range(5)
+    ]
     broken = make_phase(phase_dict, data={**given, "validation": "pvc:none"}, model={"max_length": 256})
     with (
         pytest.raises(UserError, match=r"^phase.data.validation is pvc:none: nothing at"),
@@ -150,7 +152,9 @@ def test_the_validation_split_of_a_hub(
     rows = table_rows.fetch(phase, tmp_path / "models", tiny_model)
     table_rows.fetch(table_rows.of_validation(phase), tmp_path / "models", tiny_model)
     run = Run(phase, tmp_path / "run", tiny_model, rows, tmp_path / "models")
-    assert sorted(row["question"] for row in sft.own_validation(run)) == [f"validation {n}?" for n in range(7)]
+    assert sorted(row["question"] for row in language.own_validation(run, sft.read_validation)) == [
+        f"validation {n}?" for n in range(7)
+    ]
 
 
 CPT = {

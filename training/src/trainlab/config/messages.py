@@ -38,7 +38,8 @@ def sentences(item: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
 
 def _sentence(item: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     at, recipe = _without_recipe(item["loc"])
-    key = tuple(str(part) for part in at if not _is_union_tag(part))
+    # without the parts that pydantic adds to a path inside `X | None`
+    key = tuple(str(part) for part in at if str(part) not in ("int", "str", "float") and "[" not in str(part))
     kind, context, value = item["type"], item.get("ctx") or {}, _shown(item.get("input"))
     if kind == "union_tag_not_found":
         return (*key, "recipe"), f"{'.'.join(key)}.recipe: missing; add it, one of {', '.join(PHASES)}"
@@ -46,8 +47,7 @@ def _sentence(item: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
         return (*key, "recipe"), f"{'.'.join(key)}.recipe is {_shown(context['tag'])}: {choice(tuple(PHASES))}"
     name, field = ".".join(key), _field(key, recipe)
     if kind == "missing":
-        help_text = f"; {field.description}" if field and field.description else ""
-        return key, f"{name}: missing; add it{help_text}"
+        return key, f"{name}: missing; add it{f'; {meaning(field)}' if meaning(field) else ''}"
     if kind == "extra_forbidden":
         return key, f"{name}: {_unknown(key, recipe)}"
     if kind in BOUNDS:
@@ -79,7 +79,12 @@ def _remedy(field: FieldInfo | None) -> str:
     default = field.default
     plain = isinstance(default, (bool, int, float, str)) and default != ""
     hint = f"the default is {default}" if plain else "correct it"
-    return f"{hint} ({field.description})" if field.description else hint
+    return f"{hint} ({meaning(field)})" if meaning(field) else hint
+
+
+def meaning(field: FieldInfo | None) -> str:
+    """Return what a key means, in one line; empty where nothing says so."""
+    return " ".join((field.description or "").split()) if field else ""
 
 
 def choice(options: Sequence[str]) -> str:
@@ -103,7 +108,7 @@ def options(field: FieldInfo | None) -> tuple[str, ...]:
 
 def wrong_form(field: FieldInfo | None, pattern: str) -> str:
     """Return which text is valid: in words if the description names the formats, else as the pattern."""
-    words = field.description if field and field.description else ""
+    words = meaning(field)
     return f"has the wrong format; {f'write it as {words}' if ':' in words else f'it must match {pattern} ({words})'}"
 
 
@@ -117,11 +122,6 @@ def _without_recipe(at: Sequence[Any]) -> tuple[tuple[Any, ...], str | None]:
     if len(at) > 1 and at[0] == "phase" and at[1] in PHASES:
         return (at[0], *at[2:]), at[1]
     return tuple(at), None
-
-
-def _is_union_tag(part: Any) -> bool:
-    """True for the parts that pydantic adds to a path inside `X | None`."""
-    return isinstance(part, str) and (part in ("int", "str", "float") or "[" in part)
 
 
 def _unknown(key: tuple[str, ...], recipe: str | None) -> str:

@@ -5,52 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from trainlab.config.inputs import (
-    AnswerData,
-    ChatData,
-    Data,
-    ImageData,
-    LanguageModel,
-    Model,
-    NetworkModel,
-    OwnedData,
-    PairData,
-    ParentModel,
-    PretrainText,
-    RandomModel,
-    Text,
-    TextData,
-    TunedModel,
-    TunedText,
-)
-from trainlab.config.judging import (
-    AnswerEvaluate,
-    AnswerGate,
-    Evaluate,
-    Gate,
-    ImageGate,
-    LanguageEvaluate,
-    OwnedGate,
-    PairGate,
-    TaughtEvaluate,
-    TextGate,
-)
-from trainlab.config.methods import (
-    AdamTrain,
-    AnswerStage,
-    AnswerTrain,
-    BatchTrain,
-    BestTrain,
-    Lora,
-    OwnedLora,
-    OwnedTrain,
-    PairStage,
-    PretrainStage,
-    Stage,
-    Train,
-    Unfreeze,
-    Vision,
-)
+from trainlab.config import inputs, judging, methods
 from trainlab.config.rule import value
 from trainlab.config.types import MAX_EXACT, Bytes, Cpu, Name, Strict
 
@@ -65,22 +20,16 @@ class Resources(Strict):
     memory: Bytes = Field("4Gi", description="Memory request and limit per pod, such as 512Mi or 8Gi.")
     shared_memory: Bytes = Field("1Gi", description="Size of /dev/shm, which counts toward memory, such as 1Gi.")
     timeout_minutes: int = Field(120, ge=1, description="The job is stopped and marked failed after this time.")
-    restarts: int = Field(
-        3,
-        ge=0,
-        le=100,
-        description="How often a job that lost a rank, pod or node starts again by itself, from its last complete checkpoint.",
-    )
+    restarts: int = Field(3, ge=0, le=100)
+    """How often a job that lost a rank, pod or node starts again by itself, from its last complete checkpoint."""
 
 
 class Needs(Strict):
     """What the phase needs of a site; it changes nothing that is trained."""
 
-    gpu_model: str = Field(
-        "",
-        description="GPU that `trainlab plan` computes with where neither --gpu nor a node selector names one, such as L40S; "
-        "places nothing.",
-    )
+    gpu_model: str = ""
+    """GPU that `trainlab plan` computes with where neither --gpu nor a node selector names one, such as L40S; places
+    nothing."""
     models: Bytes = Field("20Gi", description="Size of the model volume where site.storage.models.size is empty.")
     runs: Bytes = Field("20Gi", description="Size of the run volume where site.storage.runs.size is empty.")
 
@@ -92,27 +41,16 @@ class Serve(Strict):
     cpu: Cpu = Field("1", description="CPU request of the server, in cores such as 4, 0.5 or 500m.")
     memory: Bytes = Field("4Gi", description="Memory request and limit of the server, such as 512Mi or 8Gi.")
     gpus: int = Field(0, ge=0, le=8, description="GPUs of the server.")
-    hours: int = Field(
-        0,
-        ge=0,
-        le=8760,
-        description="Hours from its promotion after which the served model is taken down, within ten minutes; 0 serves without end. A "
-        "further promotion begins them anew.",
-    )
-    max_tokens: int = Field(
-        256,
-        ge=1,
-        le=32768,
-        description="Longest answer, in tokens; a client that asks for more gets as many (finish_reason length), and GET /v1/models names it. "
-        "vLLM gives no longer one than evaluate.max_new_tokens for a run with adapters, and takes its own limit for other runs.",
-    )
-    max_concurrency: int = Field(
-        8,
-        ge=1,
-        le=1024,
-        description="Requests processed at once; at our own chat server by each model, as one batch. At a chat model 64 "
-        "more wait in line, at an image classifier none; any more get 429.",
-    )
+    hours: int = Field(0, ge=0, le=8760)
+    """Hours from its promotion after which the served model is taken down, within ten minutes; 0 serves without end. A
+    further promotion begins them anew."""
+    max_tokens: int = Field(256, ge=1, le=32768)
+    """Longest answer, in tokens; a client that asks for more gets as many (finish_reason length), and GET /v1/models
+    names it. vLLM gives no longer one than evaluate.max_new_tokens for a run with adapters, and takes its own limit for
+    other runs."""
+    max_concurrency: int = Field(8, ge=1, le=1024)
+    """Requests processed at once; at our own chat server by each model, as one batch. At a chat model 64 more wait in
+    line, at an image classifier none; any more get 429."""
 
 
 SERVED: Any = Field(
@@ -149,21 +87,15 @@ class AnswerServe(Serve):
 
     dtype: Literal["float32", "bfloat16"] | None = SERVED
 
-    runtime: Literal["trainlab", "vllm"] = Field(
-        "trainlab",
-        description="trainlab: our own CPU server for base and tuned; vllm: vLLM's image, on GPUs, or on CPU with gpus 0, which serves both "
-        "for a run with adapters, and one of them for a model that was trained whole.",
-    )
-    weights: Literal["tuned", "base"] = Field(
-        "tuned",
-        description="Which model vLLM answers as after a training of the whole model, as it has room for one: base is the model before "
-        "the training, for comparison, until it is tuned again. Neither change trains anything.",
-    )
-    args: tuple[str, ...] | None = Field(
-        None,
-        description="Further arguments of vLLM, such as --quantization=fp8; they come last, so that they win over the chart's own. "
-        "`trainlab plan` counts without them.",
-    )
+    runtime: Literal["trainlab", "vllm"] = "trainlab"
+    """trainlab: our own CPU server for base and tuned; vllm: vLLM's image, on GPUs, or on CPU with gpus 0, which serves
+    both for a run with adapters, and one of them for a model that was trained whole."""
+    weights: Literal["tuned", "base"] = "tuned"
+    """Which model vLLM answers as after a training of the whole model, as it has room for one: base is the model before
+    the training, for comparison, until it is tuned again. Neither change trains anything."""
+    args: tuple[str, ...] | None = None
+    """Further arguments of vLLM, such as --quantization=fp8; they come last, so that they win over the chart's own.
+    `trainlab plan` counts without them."""
     max_adapters: int = Field(
         16,
         ge=0,
@@ -199,13 +131,13 @@ class Phase(Strict):
     recipe: str
     title: str = Field(max_length=200, description="One-line title for display.")
     seed: int = Field(42, ge=0, le=MAX_EXACT, description="Seed for everything random.")
-    model: Model
-    data: Data
-    train: Train = Train()
+    model: inputs.Model
+    data: inputs.Data
+    train: methods.Train = methods.Train()
     resources: Resources = Resources()
     needs: Needs = Needs()
-    evaluate: Evaluate = Evaluate()
-    gate: Gate
+    evaluate: judging.Evaluate = judging.Evaluate()
+    gate: judging.Gate
     serve: Serve
 
     @property
@@ -219,7 +151,7 @@ class Phase(Strict):
         return self.train.batch_size * self.train.gradient_accumulation * self.world_size
 
     @property
-    def stage_block(self) -> Stage | None:
+    def stage_block(self) -> methods.Stage | None:
         """The section `stage:`; None for a standalone phase."""
         return getattr(self, "stage", None)
 
@@ -257,25 +189,23 @@ class ResnetPhase(Phase):
     protocol: ClassVar[Protocol] = "v2"
 
     recipe: Literal["resnet"] = Field(description="resnet: image classifier from scratch.")
-    model: NetworkModel
-    data: ImageData
-    train: BestTrain = BestTrain()
-    vision: Vision = Vision()
-    gate: ImageGate = ImageGate()
+    model: inputs.NetworkModel
+    data: inputs.ImageData
+    train: methods.BestTrain = methods.BestTrain()
+    vision: methods.Vision = methods.Vision()
+    gate: judging.ImageGate = judging.ImageGate()
     serve: OwnServe = OwnServe()
 
 
 class LanguagePhase(Phase):
     """A language model."""
 
-    model: LanguageModel
-    train: AdamTrain = AdamTrain()
-    evaluate: LanguageEvaluate = LanguageEvaluate()
-    questions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(
-        (),
-        description="Questions to ask (recipes cpt, pretrain: texts to continue) before and after training for "
-        "demo_outputs/ and the report.",
-    )
+    model: inputs.LanguageModel
+    train: methods.AdamTrain = methods.AdamTrain()
+    evaluate: judging.LanguageEvaluate = judging.LanguageEvaluate()
+    questions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
+    """Questions to ask (recipes cpt, pretrain: texts to continue) before and after training for demo_outputs/ and the
+    report."""
 
     @property
     def recomputes(self) -> bool:
@@ -286,10 +216,10 @@ class LanguagePhase(Phase):
 class TextPhase(LanguagePhase):
     """A language model of running text, which needs no chat template."""
 
-    data: TextData
-    train: BatchTrain = BatchTrain()
-    text: Text = Text()
-    gate: TextGate = TextGate()
+    data: inputs.TextData
+    train: methods.BatchTrain = methods.BatchTrain()
+    text: inputs.Text = inputs.Text()
+    gate: judging.TextGate = judging.TextGate()
     serve: TextServe = TextServe()
 
 
@@ -297,42 +227,40 @@ class CptPhase(TextPhase):
     """Continued pre-training."""
 
     recipe: Literal["cpt"] = Field(description="cpt: continued pre-training on running text.")
-    unfreeze: Unfreeze = Unfreeze()
-    text: TunedText = TunedText()
+    unfreeze: methods.Unfreeze = methods.Unfreeze()
+    text: inputs.TunedText = inputs.TunedText()
 
 
 class PretrainPhase(TextPhase):
     """Pre-training, the first stage."""
 
-    recipe: Literal["pretrain"] = Field(
-        description="pretrain: a stage, pre-training on running text from random weights."
-    )
-    model: RandomModel
-    text: PretrainText = PretrainText()
-    stage: PretrainStage = PretrainStage()
+    recipe: Literal["pretrain"]
+    """pretrain: a stage, pre-training on running text from random weights."""
+    model: inputs.RandomModel
+    text: inputs.PretrainText = inputs.PretrainText()
+    stage: methods.PretrainStage = methods.PretrainStage()
 
 
 class ChatPhase(LanguagePhase):
     """A language model that answers questions."""
 
-    data: ChatData
-    evaluate: AnswerEvaluate = AnswerEvaluate()
+    data: inputs.ChatData
+    evaluate: judging.AnswerEvaluate = judging.AnswerEvaluate()
 
 
 class SftPhase(ChatPhase):
     """Supervised fine-tuning, alone or as a stage."""
 
-    recipe: Literal["sft"] = Field(
-        description="sft: supervised fine-tuning of the last layers or of adapters; in a stage, of all layers or of adapters."
-    )
-    model: TunedModel
-    data: AnswerData
-    evaluate: TaughtEvaluate = TaughtEvaluate()
-    unfreeze: Unfreeze = Unfreeze()
-    lora: Lora = Lora()
-    stage: AnswerStage | None = Field(None, description="Omitted for a standalone phase.")
-    train: AnswerTrain = AnswerTrain()
-    gate: AnswerGate = AnswerGate()
+    recipe: Literal["sft"]
+    """sft: supervised fine-tuning of the last layers or of adapters; in a stage, of all layers or of adapters."""
+    model: inputs.TunedModel
+    data: inputs.AnswerData
+    evaluate: judging.TaughtEvaluate = judging.TaughtEvaluate()
+    unfreeze: methods.Unfreeze = methods.Unfreeze()
+    lora: methods.Lora = methods.Lora()
+    stage: methods.AnswerStage | None = Field(None, description="Omitted for a standalone phase.")
+    train: methods.AnswerTrain = methods.AnswerTrain()
+    gate: judging.AnswerGate = judging.AnswerGate()
     serve: AnswerServe = AnswerServe()
 
     @property
@@ -347,24 +275,23 @@ class DpoPhase(ChatPhase):
     """Preference tuning (Rafailov et al., arXiv 2305.18290), a stage."""
 
     recipe: Literal["dpo"] = Field(description="dpo: a stage, preference tuning.")
-    model: ParentModel
-    data: PairData
-    train: BatchTrain = BatchTrain()
-    stage: PairStage
-    gate: PairGate = PairGate()
+    model: inputs.ParentModel
+    data: inputs.PairData
+    train: methods.BatchTrain = methods.BatchTrain()
+    stage: methods.PairStage
+    gate: judging.PairGate = judging.PairGate()
     serve: AnswerServe = AnswerServe()
 
 
 class AdaptersPhase(ChatPhase):
     """Many adapters in one job: each owner's facts become an adapter of its own."""
 
-    recipe: Literal["adapters"] = Field(
-        description="adapters: one LoRA adapter an owner, trained together on one frozen model."
-    )
-    data: OwnedData
-    lora: OwnedLora = OwnedLora()
-    train: OwnedTrain = OwnedTrain()
-    gate: OwnedGate = OwnedGate()
+    recipe: Literal["adapters"]
+    """adapters: one LoRA adapter an owner, trained together on one frozen model."""
+    data: inputs.OwnedData
+    lora: methods.OwnedLora = methods.OwnedLora()
+    train: methods.OwnedTrain = methods.OwnedTrain()
+    gate: judging.OwnedGate = judging.OwnedGate()
     serve: OwnedServe = OwnedServe()
 
 

@@ -54,15 +54,11 @@ OVERRIDES = {
 """Variables that often configure training scripts -> the key that `trainlab` sets to their value (loading.py)."""
 
 
-def _rows(table: str) -> Iterator[Rule]:
-    for row in re.split(r"\n(?! )", table.strip()):
-        sentence, conditions = re.sub(r"\n +", " ", row).rsplit(" if ", 1)
-        yield _rule(*sentence.split(": ", 1), conditions)
-
-
-def _rule(key: str, says: str, *conditions: str) -> Rule:
-    """Return a rule whose conditions are written as in TABLE; an empty one always holds."""
-    return Rule(key, says, tuple(map(_condition, filter(None, ", ".join(conditions).split(", ")))))
+def _rule(row: str) -> Rule:
+    """Return the rule of a row that is written as in TABLE; an empty condition always holds."""
+    sentence, conditions = re.sub(r"\n +", " ", row).rsplit(" if ", 1)
+    key, says = sentence.split(": ", 1)
+    return Rule(key, says, tuple(map(_condition, filter(None, conditions.split(", ")))))
 
 
 def _condition(text: str) -> Condition:
@@ -238,74 +234,44 @@ site.images.vllm: empty with phase.serve.runtime vllm; name vLLM's image
 """
 """`key: reason; remedy`, and if what: `KEY` is set, `no KEY` is unset, `KEY TEST OPERAND` as in rule.py."""
 
-RULES: tuple[Rule, ...] = (
-    *_rows(TABLE),
-    *(
-        _rule(
-            COLUMNS,
-            f"{question} and {verse} cannot be combined; name instruction, verse and form, or question and answer",
-            f"{COLUMNS}.{question}, {COLUMNS}.{verse}",
+
+def _repeated() -> Iterator[str]:
+    """Yield the rows that differ in a name alone."""
+    for question in (*QUESTIONS, "topic"):
+        for verse in (*VERSES, "form"):
+            remedy = "name instruction, verse and form, or question and answer"
+            both = f"{COLUMNS}.{question}, {COLUMNS}.{verse}"
+            yield f"{COLUMNS}: {question} and {verse} cannot be combined; {remedy} if {both}"
+    for pair in (VERSES, QUESTIONS):
+        for column, other in (pair, pair[::-1]):
+            remedy = f"name {' and '.join(pair)}, or neither if the columns have these names"
+            yield f"{COLUMNS}: {column} alone; {remedy} if {COLUMNS}.{column}, no {COLUMNS}.{other}"
+    yield (
+        f"phase.stage.parent: {{phase.stage.parent}} does not come before sft; the order is {', '.join(STAGES)} "
+        "if phase.stage.name is sft, phase.stage.parent is not pretrain"
+    )
+    for name, when in OWN_ENVIRONMENT.items():
+        more = " and name a Secret in site.hfTokenSecret" * (name == "HF_TOKEN")
+        yield f"site.env: {name} is set by the chart; remove it{more} if {when}, site.env.{name} is not null"
+    for name, key in (*OVERRIDES.items(), ("DATA_DIR", "phase.data.source")):
+        why = "would change what the pods train, not the name of their run"
+        yield f"site.env: {name} {why}; remove it, and set {key} if site.env.{name} is not null"
+    for key in ("site.images.trainer", "site.images.vllm"):
+        form = "write REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:DIGEST"
+        yield f"{key}: '{{{key}}}' is no image reference; {form} if {key}, {key} has not form ^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"
+    for key in (f"site.storage.{volume}.subPath" for volume in VOLUMES):
+        yield (
+            f"{key}: '{{{key}}}' is not a folder inside a claim; write names of letters, digits, ., _ and - separated by /, none of "
+            f"them . or .., e.g. team/models if {key}, {key} has not form ^{PATH}$"
         )
-        for question in (*QUESTIONS, "topic")
-        for verse in (*VERSES, "form")
-    ),
-    *(
-        _rule(
-            COLUMNS,
-            f"{column} alone; name {' and '.join(pair)}, or neither if the columns have these names",
-            f"{COLUMNS}.{column}, no {COLUMNS}.{other}",
-        )
-        for pair in (VERSES, QUESTIONS)
-        for column, other in (pair, pair[::-1])
-    ),
-    _rule(
-        "phase.stage.parent",
-        f"{{phase.stage.parent}} does not come before sft; the order is {', '.join(STAGES)}",
-        "phase.stage.name is sft, phase.stage.parent is not pretrain",
-    ),
-    *(
-        _rule(
-            "site.env",
-            f"{name} is set by the chart; remove it{' and name a Secret in site.hfTokenSecret' * (name == 'HF_TOKEN')}",
-            when,
-            f"site.env.{name} is not null",
-        )
-        for name, when in OWN_ENVIRONMENT.items()
-    ),
-    *(
-        _rule(
-            "site.env",
-            f"{name} would change what the pods train, not the name of their run; remove it, and set {key}",
-            f"site.env.{name} is not null",
-        )
-        for name, key in (*OVERRIDES.items(), ("DATA_DIR", "phase.data.source"))
-    ),
-    *(
-        _rule(
-            key,
-            f"'{{{key}}}' is no image reference; write REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:DIGEST",
-            f"{key}, {key} has not form ^[A-Za-z0-9][A-Za-z0-9._:/@-]*$",
-        )
-        for key in ("site.images.trainer", "site.images.vllm")
-    ),
-    *(
-        _rule(
-            f"site.storage.{volume}.subPath",
-            f"'{{site.storage.{volume}.subPath}}' is not a folder inside a claim; write names of letters, digits, ., _ and - "
-            "separated by /, none of them . or .., e.g. team/models",
-            f"site.storage.{volume}.subPath, site.storage.{volume}.subPath has not form ^{PATH}$",
-        )
-        for volume in VOLUMES
-    ),
-    *(
-        _rule(
-            f"site.storage.{volume}.accessMode",
-            "ReadWriteOnce with phase.resources.nodes {phase.resources.nodes}: pods on several nodes cannot mount it; set "
-            "ReadWriteMany (and a storageClass that supports it) or nodes 1",
-            when,
-            f"site.storage.{volume}.accessMode is ReadWriteOnce, phase.resources.nodes is not 1",
-        )
-        for volume, any_of in VOLUMES.items()
-        for when in any_of
-    ),
-)
+    for volume, any_of in VOLUMES.items():
+        key = f"site.storage.{volume}.accessMode"
+        for when in any_of:
+            yield (
+                f"{key}: ReadWriteOnce with phase.resources.nodes {{phase.resources.nodes}}: pods on several nodes cannot mount it; set "
+                "ReadWriteMany (and a storageClass that supports it) or nodes 1 "
+                f"if {when}, {key} is ReadWriteOnce, phase.resources.nodes is not 1"
+            )
+
+
+RULES: tuple[Rule, ...] = tuple(map(_rule, (*re.split(r"\n(?! )", TABLE.strip()), *_repeated())))

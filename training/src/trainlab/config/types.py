@@ -26,9 +26,12 @@ OptionalBytes = Annotated[str, StringConstraints(pattern=rf"^({_NUMBER}{_BYTES}?
 
 
 class Strict(BaseModel):
-    """Base of all sections: unknown keys are errors, values never change after loading."""
+    """Base of all sections: unknown keys are errors, values never change after loading.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    What a key means is its description: Field's, or the docstring below it (messages.meaning).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 SUFFIX = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}

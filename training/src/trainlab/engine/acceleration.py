@@ -182,14 +182,9 @@ def _slow(model: Any) -> str | None:
         linear = linear.to("cuda", torch.bfloat16)
         if eight:
             convert(linear)
-        times.append(gpus.seconds(partial(_pass, torch.compile(linear), rows)))
+        times.append(gpus.seconds(partial(lambda step: step(rows).sum().backward(), torch.compile(linear))))
     ratio = times[0] / times[1]
     return None if ratio >= PAYS else f"the probe ran at {ratio:.2f} times the speed of bfloat16, {PAYS} is needed"
-
-
-def _pass(linear: Any, rows: torch.Tensor) -> None:
-    """Run forward and backward."""
-    linear(rows).sum().backward()
 
 
 def convert(model: Any) -> None:

@@ -15,6 +15,8 @@ from trainlab.errors import UserError
 from trainlab.plan import units, volumes
 
 MARKER = "complete.json"
+FINAL = "final_model"
+"""Folder of the last step's weights, with train.save_final_model."""
 FULL_SIGNS = (
     "no space left",
     "os error 28",

@@ -113,10 +113,10 @@ def planned(phase: Phase) -> dict[str, Any]:
     """Return what `trainlab plan` computes for one GPU (for a pod without one: for the pod), None for unknown models."""
     import torch
 
-    from trainlab.plan import of_phase
+    from trainlab.plan.source import plan_of
 
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    plan = of_phase.plan(phase, name)
+    plan = plan_of(phase, name)
     if plan.parameters is None:
         return {"planned_gib": None, "planned_for": None}
     gib = _gib(plan.memory.total) if plan.memory else None

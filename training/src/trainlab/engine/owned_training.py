@@ -8,7 +8,7 @@ import math
 import random
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ class OwnedTrainer:
             self._cache = ActivationCache(self._model, layers, self._pad)
             texts = sorted({ids for part in dist.gather(list(unique)) for ids in part})
             with progress.step(f"running the frozen layers once over {len(texts)} texts"):
-                self._cache.fill(map(list, texts), self._at_once, _no_autocast, progress.status)
+                self._cache.fill(map(list, texts), self._at_once, nullcontext, progress.status)
         kept = sorted((row for row in unique.values() if row.kept), key=lambda row: len(row.ids))
         head = self._model.get_output_embeddings()
         for part in _parts(kept, self._at_once):
@@ -268,7 +268,3 @@ def _schedule(step: int, steps: int, warmup: float) -> float:
 def _parts(rows: Sequence[OwnedRow], size: int) -> Iterator[Sequence[OwnedRow]]:
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
-
-
-def _no_autocast() -> Any:
-    return torch.autocast("cpu", enabled=False)

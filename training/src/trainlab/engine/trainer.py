@@ -29,11 +29,10 @@ from trainlab.config.phases import BatchPhase
 from trainlab.engine import acceleration, checkpoints, compiled, dist
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import answer_loss
-from trainlab.engine.saved_model import FINAL, result, save_model
-from trainlab.engine.saving import Beside, BestWeights, RoundingGuard, SaveCallback
-from trainlab.engine.step_reporter import StepReporter
+from trainlab.engine.saving import Beside, BestWeights, RoundingGuard, SaveCallback, StepReporter
 from trainlab.engine.stopping import Stop, StopCallback, Stopped
-from trainlab.models import compute
+from trainlab.models import compute, export
+from trainlab.models.layers import save_lora
 from trainlab.progress import Progress
 
 # TRL and PEFT use a name that transformers deprecated in 5.23; it warns once per rank.
@@ -259,8 +258,8 @@ def fit(job: TrainingJob, trainer: CheckpointedTrainer) -> dict[str, Any]:
     trainer.written()
     seconds, trainer.seconds = time.monotonic() - began, time.monotonic() - stepping
     if job.phase.train.save_final_model:
-        with job.progress.step(f"saving {FINAL}/"):
-            save_model(job, trainer, FINAL)
+        with job.progress.step(f"saving {checkpoints.FINAL}/"):
+            save_model(job, trainer, checkpoints.FINAL)
     if trainer.best:
         trainer.best.restore(trainer.state.global_step)
     with job.progress.step(f"saving {result(job.phase)}/"):
@@ -329,3 +328,42 @@ def cache_activations(job: TrainingJob, trainer: CheckpointedSftTrainer, layers:
     with job.progress.step(f"running the frozen layers once over {len(rows)} rows"):
         cache.fill(rows, job.phase.train.batch_size, trainer.accelerator.autocast, job.progress.status)
     return cache
+
+
+def result(phase: LanguagePhase) -> str:
+    """Return the name of the folder that holds what was trained."""
+    return "lora_adapter" if phase.adapter_rank else "best_model"
+
+
+def save_model(job: Any, trainer: Any, name: str) -> None:
+    """Write the trainer's weights into RUN/`name` (in `model.saved_dtype`; of adapters only these) from rank 0; all ranks wait for it.
+
+    job: trainer.TrainingJob, trainer: trainer.CheckpointedTrainer.
+    """
+    state = acceleration.gathered_state(trainer, job.phase)  # every rank takes part if weights are sharded
+    if dist.is_main():
+        model: Any = trainer.accelerator.unwrap_model(trainer.model)
+        target = job.run_dir / name
+        with (
+            checkpoints.explained_if_full(job.run_dir / "checkpoints", target.name),
+            files.atomic_folder(target) as folder,
+        ):
+            if job.phase.adapter_rank:
+                save_lora(model, folder, job.phase, state)
+            else:
+                _save_model(model, folder, compute.saved_dtype(job.phase), state)
+                export.save_config(model, Path(job.tokenizer.name_or_path), folder)
+            export.save_generation(model, folder, job.phase)
+            export.save_tokenizer(job.tokenizer, folder, job.phase)
+    dist.barrier()
+
+
+def _save_model(model: Any, folder: Path, dtype: torch.dtype, sharded: dict[str, Any] | None) -> None:
+    narrowed: dict[int, torch.Tensor] = {}  # keeps a tied head tied to the embedding: else both would be written
+    state = {
+        name: narrowed.setdefault(tensor.data_ptr(), tensor.detach().to(dtype))
+        for name, tensor in (sharded or model.state_dict()).items()
+    }
+    model.config.use_cache = True
+    model.config.dtype = dtype
+    model.save_pretrained(folder, state_dict=state, safe_serialization=True)

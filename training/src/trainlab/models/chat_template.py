@@ -81,11 +81,6 @@ def check_text(template: str, phase: ChatPhase) -> None:
         )
 
 
-def has_system_role(template: str) -> bool:
-    """Return whether a chat template tells the model a system prompt as it is."""
-    return with_system_role(template) == template
-
-
 def _rendered(template: str, system: str) -> str:
     """Render as transformers does (render_jinja_template), which is not where the playbooks run; a test compares both."""
     from jinja2.ext import loopcontrols

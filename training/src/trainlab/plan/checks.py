@@ -9,8 +9,8 @@ from trainlab.plan import rounding
 from trainlab.plan.device_memory import HOST_BYTES, LOGIT_BYTES, batches_ahead, host_bytes
 from trainlab.plan.devices import TF32_CAPABILITY
 from trainlab.plan.estimate import Plan, flop_per_token
-from trainlab.plan.preparation import preparation
 from trainlab.plan.units import claim, count, gib, seconds, size
+from trainlab.plan.volumes import preparation
 
 # What to change in a values file, by finding code.
 KEYS = {

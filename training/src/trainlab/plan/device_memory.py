@@ -52,11 +52,6 @@ def activation_bytes(job: Job, arch: Architecture, device: Device, tokens: float
     return tokens * each * layers
 
 
-def autocast_copies(job: Job, device: Device, trained: float) -> float:
-    """Bytes of the copies that autocast makes of float32 weights; it keeps them until the backward pass is over."""
-    return trained * HALF if _autocast(job, device) else 0.0
-
-
 def _narrow(job: Job, device: Device) -> bool:
     """True if the layers compute in half precision."""
     return not device.is_cpu and job.precision != "fp32"
@@ -192,7 +187,8 @@ def memory(job: Job, arch: Architecture, device: Device) -> Memory:
         activations=processes * activation_bytes(job, arch, device, tokens),
         logits=processes * logit_tokens * arch.vocab * LOGIT_BYTES,
         context=processes * context + (POD_BYTES + processes * loader_bytes(job) if device.is_cpu else 0.0),
-        copies=processes * autocast_copies(job, device, trained),
+        # that autocast makes of float32 weights; it keeps them until the backward pass is over
+        copies=processes * trained * HALF if _autocast(job, device) else 0.0,
         gradients=processes * _gradients(job, trained),
         cache=processes * cached,
         best=best_bytes(job, trained) if device.is_cpu else 0.0,

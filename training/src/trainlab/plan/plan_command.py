@@ -20,12 +20,13 @@ from trainlab.plan.checks import Finding, check, check_volumes, refuse, served_r
 from trainlab.plan.device_memory import PARTS, Server
 from trainlab.plan.devices import Device, UnknownDevice, find
 from trainlab.plan.estimate import COMPILE, Cost, Plan, estimate, estimate_images
-from trainlab.plan.job import Job
-from trainlab.plan.nodes import parse as parse_node
-from trainlab.plan.preparation import preparation
+from trainlab.plan.job import Job, parse_node
 from trainlab.plan.units import DEFAULT_NETWORK, DEFAULT_STORAGE, claim, count, gib, seconds, size
 from trainlab.plan.units import network as link_speed
 from trainlab.plan.units import storage as storage_speed
+from trainlab.plan.volumes import preparation
+
+OPTIONS = ("gpu", "nodes", "network", "rows", "tokens_per_row", "model_config", "hub", "storage", "node")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,8 +87,10 @@ def command(
         nodes=nodes or job.nodes,
         rows=rows or job.rows,
         tokens_per_row=tokens_per_row or job.tokens_per_row,
-        arch=_arch(model_config) or job.arch,
     )
+    if model_config:
+        name, content = model_config.resolve().parent.name, read_mapping(model_config)
+        job = replace(job, arch=architectures.from_config(name, content, str(model_config)))
     of_template: list[Finding] = []
     if hub:
         job, template = source.listed(job)
@@ -128,7 +131,7 @@ def _check_template(values: Values, template: str | None) -> list[Finding]:
         chat_template.check_text(template, values.phase)
     except UserError as error:
         return [refuse("chat-template", str(error))]
-    if values.phase.data.system_prompt and not chat_template.has_system_role(template):
+    if values.phase.data.system_prompt and chat_template.with_system_role(template) != template:
         text = "the model's chat template has no role system: phase.data.system_prompt goes before the question, in the first turn"
         return [warn("chat-template", text)]
     return []
@@ -141,24 +144,7 @@ def _code(findings: list[Finding]) -> int:
 
 def from_args(args: argparse.Namespace) -> int:
     """Call `command` with parsed arguments (`file`, `overlay` and those of add_arguments)."""
-    return command(
-        args.file,
-        args.overlay,
-        args.gpu,
-        args.nodes,
-        args.network,
-        args.json,
-        rows=args.rows,
-        tokens_per_row=args.tokens_per_row,
-        model_config=args.model_config,
-        hub=args.hub,
-        storage=args.storage,
-        node=args.node,
-    )
-
-
-def _arch(path: Path | None) -> architectures.Architecture | None:
-    return architectures.from_config(path.resolve().parent.name, read_mapping(path), str(path)) if path else None
+    return command(args.file, args.overlay, as_json=args.json, **{name: getattr(args, name) for name in OPTIONS})
 
 
 WIDTH = 22
@@ -205,86 +191,67 @@ def _mapping(finding: Finding) -> dict[str, Any]:
 
 
 def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
-    job, device = plan.job, plan.device
-    rows = [
-        ("devices", f"{job.nodes} nodes x {job.devices_per_node} = {job.world} ranks; {device.name} ({device_from})")
-    ]
+    job, device, rows = plan.job, plan.device, list[tuple[str, str]]()
+
+    def add(name: str, text: str) -> None:
+        rows.append((name, text))
+
+    add("devices", f"{job.nodes} nodes x {job.devices_per_node} = {job.world} ranks; {device.name} ({device_from})")
     if plan.parameters is not None and plan.trainable is not None:
         share = 100 * plan.trainable / plan.parameters
-        rows.append(("parameters", f"{count(plan.parameters)}, trained {count(plan.trainable)} ({share:.2f} %)"))
+        add("parameters", f"{count(plan.parameters)}, trained {count(plan.trainable)} ({share:.2f} %)")
     if plan.memory is not None:
-        used = plan.memory.total / 2**30
-        rows.append(
-            (
-                "memory per device",
-                f"{used:.2f} of {device.usable_gib:.2f} GiB usable ({100 * used / device.usable_gib:.0f} %)",
-            )
-        )
+        used, usable = plan.memory.total / 2**30, device.usable_gib
+        add("memory per device", f"{used:.2f} of {usable:.2f} GiB usable ({100 * used / usable:.0f} %)")
         held = {part: getattr(plan.memory, part) for part in PARTS}
-        rows.append(("", ", ".join(f"{part} {gib(value)}" for part, value in held.items() if value)))
+        add("", ", ".join(f"{part} {gib(value)}" for part, value in held.items() if value))
         if plan.memory.sharding:
             what = "weights in float32, twice with the reference" if job.reference else "weights in float32"
-            rows.append(
-                (
-                    "before it is sharded",
-                    f"{gib(plan.memory.sharding)}, in training {gib(plan.memory.training)}: {what}",
-                )
-            )
+            both = f"{gib(plan.memory.sharding)}, in training {gib(plan.memory.training)}"
+            add("before it is sharded", f"{both}: {what}")
     if (text := preparation(job, plan.storage)) is not None:
         how = f"{job.prepare_cores:g} cores and no GPU, {gib(text.bytes)} of {claim(job.prepare_memory)}"
-        rows.append(
-            ("text", f"{size(job.text_bytes)} prepared in {seconds(text.seconds)} before that, by a Job of {how}")
-        )
+        add("text", f"{size(job.text_bytes)} prepared in {seconds(text.seconds)} before that, by a Job of {how}")
     batch = f"{job.batch} x {job.accumulation} x {job.world} = {job.effective_batch} rows per step"
-    rows.append(("effective batch", batch))
+    add("effective batch", batch)
     when = plan.schedule
     if when is not None:
         padded = when.computed_per_step > when.tokens_per_step
         computed = f", {count(when.computed_per_step)} computed with padding" if padded else ""
-        rows.append((f"{job.unit}s", f"{count(when.tokens)} total, {count(when.tokens_per_step)} per step{computed}"))
-        rows.append(
-            (
-                "steps",
-                f"{when.steps} ({when.steps_per_epoch} per epoch), warm-up {when.warmup}, evaluation every "
-                f"{when.checkpoint_every}",
-            )
-        )
+        add(f"{job.unit}s", f"{count(when.tokens)} total, {count(when.tokens_per_step)} per step{computed}")
+        events = f"warm-up {when.warmup}, evaluation every {when.checkpoint_every}"
+        add("steps", f"{when.steps} ({when.steps_per_epoch} per epoch), {events}")
     if plan.cost is not None:
         cost = plan.cost
         rate = "on the requested cores" if device.is_cpu else f"at {100 * cost.mfu:.0f} % MFU"
-        rows.append(
-            (
-                "work",
-                f"{cost.flop:.2e} FLOP, {cost.flop_per_token / 1e9:.2f} GFLOP per {job.unit}",
-            )
-        )
+        add("work", f"{cost.flop:.2e} FLOP, {cost.flop_per_token / 1e9:.2f} GFLOP per {job.unit}")
         if cost.dispatch_seconds > cost.compute_seconds:
             rate = f"({seconds(cost.compute_seconds)} {rate})"
             rate = f"in steps of {seconds(cost.step_seconds)}, which wait for their kernels to be started {rate}"
-        rows.append(("time", f"{seconds(cost.seconds)} {rate}, without start-up and scoring"))
+        add("time", f"{seconds(cost.seconds)} {rate}, without start-up and scoring")
         if cost.graphs:
             graphs = f"{cost.graphs} graph{'s' * (cost.graphs > 1)}"
             each = "most of it timing kernels, which is assumed" if job.autotuned else f"{COMPILE:g} s each"
-            rows.append(("compilation", f"{graphs}, {seconds(cost.compile_seconds)} computed, {each}"))
-        rows.append(("checkpoints", _checkpoint_row(plan, cost)))
+            add("compilation", f"{graphs}, {seconds(cost.compile_seconds)} computed, {each}")
+        add("checkpoints", _checkpoint_row(plan, cost))
         if cost.load_seconds:
-            rows.append(("base model", f"{seconds(cost.load_seconds)} at {size(plan.storage)}/s"))
+            add("base model", f"{seconds(cost.load_seconds)} at {size(plan.storage)}/s")
         if job.world > 1:
             sent = f"{size(cost.bytes_per_step)} sent by each rank per step"
             if cost.network_seconds:
                 speed = f"{plan.network * 8 / 1e9:g} Gbit/s" if job.nodes > 1 else f"{size(device.link)}/s"
                 sent += f", {seconds(cost.network_seconds)} at {speed}"
-            rows.append(("gradients", f"{sent}; step takes {seconds(cost.step_seconds)}"))
-            rows.append(("speed-up", f"{cost.speed_up:.2f} times one rank, of {job.world}, before overlap"))
+            add("gradients", f"{sent}; step takes {seconds(cost.step_seconds)}")
+            add("speed-up", f"{cost.speed_up:.2f} times one rank, of {job.world}, before overlap")
     rooms = {volume.name: volume.bytes for volume in job.volumes}
     for need in plan.volumes:
         room = rooms.get(need.name)
         of = f"{claim(room)} ({size(room)})" if room is not None else "an existing claim"
-        rows.append((f"{need.name} volume", f"{size(need.bytes)} of {of}: {', '.join(need.parts) or 'nothing'}"))
+        add(f"{need.name} volume", f"{size(need.bytes)} of {of}: {', '.join(need.parts) or 'nothing'}")
     if plan.server is not None:
-        rows.append(("server", _server_row(plan.server, job.serve_tokens)))
+        add("server", _server_row(plan.server, job.serve_tokens))
     if job.trainable == "lora":
-        rows.append(("serving", f"vLLM --max-lora-rank {served_rank(job.lora_rank)}"))
+        add("serving", f"vLLM --max-lora-rank {served_rank(job.lora_rank)}")
     return rows
 
 

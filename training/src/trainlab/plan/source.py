@@ -1,6 +1,6 @@
 """From checked values to a planner Job: reads the phase, counts rows and estimates tokens from the data set next to it.
 
-Used by plan_command and by the engine. Blocks that only some recipes have (`lora`, `pretrain`) are read by key, so a phase without them plans too.
+Used by plan_command and the engine; `plan_of` is the plan of a run's own phase, without its site. Blocks that only some recipes have (`lora`, `pretrain`) are read by key, so a phase without them plans too.
 """
 
 import math
@@ -11,14 +11,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import CptPhase, DpoPhase, LanguagePhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
+from trainlab.config import (
+    CptPhase,
+    DpoPhase,
+    LanguagePhase,
+    Phase,
+    PretrainPhase,
+    ResnetPhase,
+    SftPhase,
+    TextPhase,
+    Values,
+)
 from trainlab.config.methods import STAGES, PretrainStage
 from trainlab.config.rule import PRODUCT_LABEL, SHARE
 from trainlab.config.types import CIFAR10, TOPICS, quantity
 from trainlab.data import chat_rows, corpus, table_files
 from trainlab.errors import UserError
 from trainlab.models import architectures
-from trainlab.plan import devices
+from trainlab.plan import devices, estimate
 from trainlab.plan.checks import served_rank
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job, Trainable, Volume
@@ -173,7 +183,9 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
     if not job.on_gpu:
         return job, devices.cpu(job.cores_per_pod, job.memory_per_pod), "phase.resources"
     resource, label = values.site.gpu_resource, values.site.node_selector.get(PRODUCT_LABEL)
-    share = ", a share: its memory is that of all who have one" if _is_share(label or "", resource) else ""
+    # one that the device plugin does not rename is seen by verify.yml alone
+    shared = any(re.search(SHARE, name, re.IGNORECASE) for name in (label or "", resource))
+    share = ", a share: its memory is that of all who have one" if shared else ""
     sliced = f", slice of site.gpuResource {resource}" if devices.SLICE.search(resource) else ""
     if label:
         return job, _slice(label, resource), f"site.nodeSelector {PRODUCT_LABEL}{sliced}{share}"
@@ -193,15 +205,35 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
     return job, devices.find(DEFAULT_GPU), f"assumed; name it with --gpu or phase.needs.gpu_model{share}"
 
 
+def plan_of(
+    phase: Phase,
+    gpu: str | None = None,
+    network: float = 1.0,
+    rows: int | None = None,
+    tokens_per_row: float | None = None,
+) -> estimate.Plan:
+    """Return the plan of a phase on GPUs of this name, nodes linked with `network` bytes per second.
+
+    `rows` and `tokens_per_row` count where the planner does not know the data set. A GPU that is not in the table is planned as the
+    default one, on which bytes do not depend. `parameters` is None for an unknown model.
+    """
+    fields: dict[str, Any] = {"phase": phase}
+    values = Values.model_construct(**fields)  # not judged again: the site is the chart's, and not the default one
+    job = job_of(values, [])
+    job = replace(job, rows=job.rows or rows, tokens_per_row=job.tokens_per_row or tokens_per_row)
+    try:
+        job, device, _ = device_of(values, job, gpu.replace(" ", "-") if gpu and job.on_gpu else None)
+    except UserError:
+        device = devices.find(DEFAULT_GPU)
+    if isinstance(phase, ResnetPhase):
+        return estimate.estimate_images(phase, job, device, network)
+    return estimate.estimate(job, device, network)
+
+
 def _slice(name: str, resource: str) -> Device:
     """Return the device of a name, or the slice of it that a resource is."""
     device = devices.find(name)
     return device if devices.SLICE.search(name) else devices.slice_of(device, resource)
-
-
-def _is_share(*names: str) -> bool:
-    """True if a product or a resource is a time-sliced GPU; one that the device plugin does not rename is seen by verify.yml alone."""
-    return any(re.search(SHARE, name, re.IGNORECASE) for name in names)
 
 
 def _data_bytes(phase: Phase) -> float | None:

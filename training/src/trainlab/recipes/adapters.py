@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainlab import files
 from trainlab.config import AdaptersPhase
-from trainlab.data import owned_rows, row_files
+from trainlab.data import owned_rows
 from trainlab.data.owned_rows import OwnedFact, OwnedRows
 from trainlab.evaluation import facts, gate
 from trainlab.evaluation.answer_gate import TAUGHT, moved
 from trainlab.evaluation.gate import Condition
-from trainlab.models import fetch as base
 from trainlab.recipes import language
 from trainlab.recipes.base import Run, Scores
 from trainlab.serve import client
@@ -31,18 +30,8 @@ KINDS = {"owned_recall": "taught", "elsewhere": "elsewhere"}
 """Score -> the kind of item that it is the mean of: the owner's fact asked in new words, and something else asked."""
 ADAPTERS = "adapters.json"
 """Owner -> {run, promoted, reasons, owned_recall, elsewhere}; written when all owners' runs are."""
-fetch, preload, origin = language.fetch, language.preload, language.origin
+fetch, data_dir, preload, origin = language.fetch, language.data_dir, language.preload, language.origin
 report, serve = language.report, language.serve
-
-
-def rehearse(phase: AdaptersPhase, models: Path) -> None:
-    """Try one row where model and rows are here already."""
-    language.rehearse(phase, models, folders, read_rows)
-
-
-def folders(phase: AdaptersPhase, models: Path, data: Path | None) -> tuple[Path, Path]:
-    """Return (model folder, data folder)."""
-    return base.model_dir(phase.model.source, models), row_files.folder(phase.data, models, data)
 
 
 def preflight(phase: AdaptersPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:

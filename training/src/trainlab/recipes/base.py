@@ -39,11 +39,8 @@ class Recipe(Protocol):
     def fetch(self, phase: Any, models: Path, wheels: Path | None) -> Path:
         """Put what the phase needs into the folder `models`; return the folder that was filled. Raises UserError."""
 
-    def rehearse(self, phase: Any, models: Path) -> None:
-        """After `fetch`: try on one row what each rank would do with model and data; raises UserError."""
-
-    def folders(self, phase: Any, models: Path, data: Path | None) -> tuple[Path, Path]:
-        """Return (model folder, data folder); `data` is --data. Raises UserError where one cannot be found."""
+    def data_dir(self, phase: Any, models: Path, data: Path | None) -> Path:
+        """Return the data folder (or file); `data` is --data. Raises UserError where it cannot be found."""
 
     def preflight(self, phase: Any, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
         """Raise UserError for a missing model or broken data; runs once, before the first rank. models: the model volume."""

@@ -18,7 +18,6 @@ from trainlab.config.methods import PretrainStage
 from trainlab.data import corpus
 from trainlab.errors import UserError
 from trainlab.evaluation import gate
-from trainlab.models import fetch as base
 from trainlab.recipes import language
 from trainlab.recipes.base import Run, Scores
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 SCORES = {"perplexity": "blocks", "heldout_loss": "blocks", "next_token_accuracy": "blocks"}
 BLOCKS = gate.Unit("held-out blocks", "documents", "raise phase.text.heldout_fraction, or add documents")
 FUSED = "trainlab_fused"
-preload, probe, serve = language.preload, language.probe, language.serve
+data_dir, preload, probe, serve = corpus.place, language.preload, language.probe, language.serve
 
 
 def fetch(phase: CptPhase, models: Path, wheels: Path | None) -> Path:
@@ -37,15 +36,6 @@ def fetch(phase: CptPhase, models: Path, wheels: Path | None) -> Path:
     model_dir = language.fetch(phase, models, wheels)
     corpus.fetch(phase, models)
     return model_dir
-
-
-def rehearse(phase: TextPhase, models: Path) -> None:
-    """Try nothing: text needs no chat template."""
-
-
-def folders(phase: TextPhase, models: Path, data: Path | None) -> tuple[Path, Path]:
-    """Return (model folder, file or folder of the text)."""
-    return base.model_dir(phase.model.source, models), corpus.place(phase, models, data)
 
 
 def preflight(phase: TextPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:

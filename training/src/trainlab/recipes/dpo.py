@@ -17,7 +17,6 @@ from trainlab.config import DpoPhase
 from trainlab.data import chat_rows, row_files
 from trainlab.errors import UserError
 from trainlab.evaluation import answer_gate, gate
-from trainlab.models import fetch as base
 from trainlab.recipes import language
 from trainlab.recipes.base import Run, Scores
 
@@ -29,16 +28,8 @@ if TYPE_CHECKING:
 SCORES = {"preference_margin": "pairs", "preference_accuracy": "pairs", **answer_gate.SCORES}
 PAIRS = gate.Unit("held-out pairs", "questions", "raise phase.data.heldout_rows, or add pairs")
 FOLDER = "pairs"
-fetch, probe, report, serve = language.fetch, language.probe, language.report, language.serve
-
-
-def rehearse(phase: DpoPhase, models: Path) -> None:
-    """Try nothing: the parent is known when it runs."""
-
-
-def folders(phase: DpoPhase, models: Path, data: Path | None) -> tuple[Path, Path]:
-    """Return (model folder, data folder)."""
-    return base.model_dir(phase.model.source, models), row_files.folder(phase.data, models, data)
+fetch, data_dir = language.fetch, language.data_dir
+probe, report, serve = language.probe, language.report, language.serve
 
 
 def preflight(phase: DpoPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
@@ -115,11 +106,7 @@ def train(run: Run) -> tuple[Scores, Scores]:
     rows, heldout = read_rows(run.phase, run.data_dir)
     run.memory.mark("load")
     before = language.scored(run, "before", loaded, heldout, score, digest=language.digest(run))
-    validation = None
-    if run.phase.data.validation:
-        validation, left_out = read_validation(run.phase, run.data_dir, run.models)
-        language.report_validation(run, len(validation), left_out)
-    language.fit(run, fit, loaded, rows, validation)
+    language.fit(run, fit, loaded, rows, language.own_validation(run, read_validation))
     del loaded
     return before, language.scored(run, "after", language.load_tuned(run), heldout, score)
 

@@ -21,7 +21,6 @@ from torch import nn
 from trainlab import files
 from trainlab.config import ResnetPhase
 from trainlab.engine import checkpoints, dist
-from trainlab.engine.saved_model import FINAL
 from trainlab.engine.stopping import Stop, Stopped
 from trainlab.errors import UserError
 from trainlab.models import compute
@@ -56,7 +55,7 @@ def fit(phase: ResnetPhase, run_dir: Path, images: Images, progress: Progress) -
     served = {"image_size": phase.vision.image_size, "labels": list(images.classes), **scale, "data": phase.data.source}
     best = image_network.untrained(**loop.shape, seed=phase.seed)
     best.load_state_dict(loop.state.weights)
-    saved = [(FINAL, loop.network)] if phase.train.save_final_model else []
+    saved = [(checkpoints.FINAL, loop.network)] if phase.train.save_final_model else []
     for name, network in (*saved, ("best_model", best)):
         with progress.step(f"saving {name}/"), checkpoints.explained_if_full(loop.folder, name):
             if dist.is_main():

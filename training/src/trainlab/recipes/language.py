@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
-Folders = Callable[[Any, Path, Path | None], tuple[Path, Path]]
 ReadRows = Callable[[Any, Path], tuple[list[Any], list[Any]]]
 Score = Callable[..., Scores]
 """Of (model, tokenizer, phase, held-out rows or blocks, questions=): scores, with `answers` to the questions if there are any."""
@@ -36,17 +35,22 @@ def fetch(phase: LanguagePhase, models: Path, wheels: Path | None) -> Path:
     return model_dir
 
 
-def rehearse(phase: ChatPhase, models: Path, folders: Folders, read_rows: ReadRows) -> None:
-    """Encode one row with the model's template, which must be one that can be trained on, where both are here already."""
+def data_dir(phase: Any, models: Path, data: Path | None) -> Path:
+    """Return the folder of the rows."""
+    return row_files.folder(phase.data, models, data)
+
+
+def rehearse(recipe: Any, phase: ChatPhase, models: Path) -> None:
+    """After the fetch: encode one row with the model's template, which must be one that can be trained on, where both are here already."""
     if phase.model.source.startswith("parent:"):
         return
     try:
-        model_dir, data_dir = folders(phase, models, None)
+        rows = recipe.data_dir(phase, models, None)
     except UserError:  # they are named when it runs
         return
     from trainlab.models import chat
 
-    chat.rehearse(model_dir, phase, read_rows(phase, data_dir)[0])
+    chat.rehearse(base.model_dir(phase.model.source, models), phase, recipe.read_rows(phase, rows)[0])
 
 
 def check_model(phase: LanguagePhase, model_dir: Path) -> None:
@@ -77,12 +81,16 @@ def with_validation(
     return origin
 
 
-def report_validation(run: Run, rows: int, left_out: Sequence[str]) -> None:
-    """Say what of data.validation validates, and what is left out."""
-    line = f"validation: {rows} of {run.phase.data.validation}"
+def own_validation(run: Run, read: Callable[..., tuple[list[Any], list[str]]]) -> list[Any] | None:
+    """Return the rows of data.validation by `read`, None without; say how many there are, and what is left out."""
+    if not run.phase.data.validation:
+        return None
+    rows, left_out = read(run.phase, run.data_dir, run.models)
+    line = f"validation: {len(rows)} of {run.phase.data.validation}"
     if left_out:
         line += f"; {len(left_out)} left out, as they are also trained on or held out, the first {left_out[0]}"
     run.progress.say(line)
+    return rows
 
 
 def divided(job: "TrainingJob") -> tuple[list[Any], list[Any]]:

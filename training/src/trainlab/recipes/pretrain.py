@@ -29,7 +29,7 @@ from trainlab.recipes.base import Run
 if TYPE_CHECKING:
     from trainlab.data.pack import Blocks
 
-SCORES, decide, fit, rehearse, report = cpt.SCORES, cpt.decide, cpt.fit, cpt.rehearse, cpt.report
+SCORES, data_dir, decide, fit, report = cpt.SCORES, cpt.data_dir, cpt.decide, cpt.fit, cpt.report
 preload, probe, serve = language.preload, language.probe, language.serve
 KEY = "phase.text.prepare"
 END, START, PAD = "<|im_end|>", "<|im_start|>", "<|pad|>"
@@ -204,11 +204,6 @@ def _trained_tokenizer(phase: PretrainPhase, data: Path) -> Any:
 
     tokenizer.train_from_iterator(texts(), trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, chat_template=TEMPLATE)
-
-
-def folders(phase: PretrainPhase, models: Path, data: Path | None) -> tuple[Path, Path]:
-    """Return (folder of the random model, file or folder of the text)."""
-    return architectures.random_init_dir(phase, models), corpus.place(phase, models, data)
 
 
 def preflight(phase: PretrainPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:

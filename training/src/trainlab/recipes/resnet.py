@@ -28,19 +28,15 @@ def fetch(phase: ResnetPhase, models: Path, wheels: Path | None) -> Path:
     return models if phase.data.source == DIGITS else image_sources.fetch(phase.data.source, models)
 
 
-def rehearse(phase: ResnetPhase, models: Path) -> None:
-    """Try nothing: `preflight` reads all images."""
-
-
-def folders(phase: ResnetPhase, models: Path, data: Path | None) -> tuple[Path, Path]:
-    """Return (the model volume, as there is no model to start from; data folder)."""
+def data_dir(phase: ResnetPhase, models: Path, data: Path | None) -> Path:
+    """Return the folder of the images."""
     named, source = named_data(data), phase.data.source
     if named and source == DIGITS:
         raise UserError(
             f"{'--data' if data else 'DATA_DIR'} {named}: phase.data.source is {source}, whose images come with a "
             "package; remove it, or set another source"
         )
-    return models, named or image_sources.place(source, models)
+    return named or image_sources.place(source, models)
 
 
 def preflight(phase: ResnetPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:

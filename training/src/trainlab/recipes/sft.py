@@ -12,7 +12,6 @@ from trainlab.config import SftPhase
 from trainlab.data import answer_forms, chat_rows, row_files, table_rows
 from trainlab.data.nearest import with_nearest
 from trainlab.evaluation import answer_gate
-from trainlab.models import fetch as base
 from trainlab.recipes import language
 from trainlab.recipes.base import Run, Scores
 
@@ -36,24 +35,18 @@ def fetch(phase: SftPhase, models: Path, wheels: Path | None) -> Path:
     return model_dir
 
 
-def rehearse(phase: SftPhase, models: Path) -> None:
-    """Try one row where model and rows are here already."""
-    language.rehearse(phase, models, folders, read_rows)
-
-
-def folders(phase: SftPhase, models: Path, data: Path | None) -> tuple[Path, Path]:
-    """Return (model folder, data folder); rows from a hub are where they were fetched to."""
-    rows = row_files.folder(phase.data, models, data, fetched=table_rows.place(phase, models))
-    return base.model_dir(phase.model.source, models), rows
+def data_dir(phase: SftPhase, models: Path, data: Path | None) -> Path:
+    """Return the folder of the rows; those of a table are where they were fetched to."""
+    return row_files.folder(phase.data, models, data, fetched=table_rows.place(phase, models))
 
 
 def preflight(phase: SftPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Raise UserError for a missing model or broken rows."""
     language.check_chat(phase, model_dir, data_dir, read_rows)
-    if folder := validation_folder(phase, models):
+    if phase.data.validation:
         from trainlab.models import chat
 
-        chat.rehearse(model_dir, phase, chat_rows.load_validation(phase.data, data_dir, folder)[0])
+        chat.rehearse(model_dir, phase, read_validation(phase, data_dir, models)[0])
 
 
 def origin(phase: SftPhase, model_dir: Path, data_dir: Path, models: Path | None = None) -> dict[str, dict[str, Any]]:
@@ -62,27 +55,20 @@ def origin(phase: SftPhase, model_dir: Path, data_dir: Path, models: Path | None
     both["data"] |= table_rows.origin(phase, data_dir)
     if phase.data.taught:
         both["data"]["never_taught"] = chat_rows.never_taught(phase.questions, phase.data, data_dir)
-    return language.with_validation(both, phase, validation_folder(phase, models))
+    return language.with_validation(both, phase, validation_folder(phase, models) if phase.data.validation else None)
 
 
-def validation_folder(phase: SftPhase, models: Path | None) -> Path | None:
-    """Return where the rows of data.validation are, None without; raises UserError where they are missing."""
-    if phase.data.validation is None:
-        return None
+def validation_folder(phase: SftPhase, models: Path | None) -> Path:
+    """Return where the rows of data.validation are; raises UserError where they are missing."""
     other = table_rows.of_validation(phase)
-    return row_files.validation_folder(
-        phase.data, models, table_rows.place(other, models) if other and models else None
-    )
+    fetched = table_rows.place(other, models) if other and models else None
+    return row_files.validation_folder(phase.data, models, fetched)
 
 
-def own_validation(run: Run) -> list[Any] | None:
-    """Return the rows of data.validation, None without."""
-    folder = validation_folder(run.phase, run.models)
-    if folder is None:
-        return None
-    rows, left_out = chat_rows.load_validation(run.phase.data, run.data_dir, folder)
-    language.report_validation(run, len(rows), left_out)
-    return rows
+def read_validation(phase: SftPhase, data_dir: Path, models: Path | None) -> tuple[list[Any], list[str]]:
+    """Return the rows of data.validation, and the places of those that are left out; raises UserError with file and line."""
+    rows, left_out = chat_rows.load_validation(phase.data, data_dir, validation_folder(phase, models))
+    return list(rows), left_out
 
 
 def read_rows(phase: SftPhase, data_dir: Path) -> tuple[list[Any], list[Any]]:
@@ -108,7 +94,7 @@ def train(run: Run) -> tuple[Scores, Scores]:
     run.memory.mark("load")
     score = partial(answer_score.score, trained=taught)
     before = language.scored(run, "before", loaded, heldout, score, taught, language.digest(run))
-    language.fit(run, fit, loaded, rows, own_validation(run))
+    language.fit(run, fit, loaded, rows, language.own_validation(run, read_validation))
     del loaded
     return before, language.scored(run, "after", language.load_tuned(run), heldout, score, taught)
 

@@ -6,7 +6,7 @@ The first run is what the others are measured against. Everything is read from t
 import argparse
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from trainlab import files
 from trainlab.config.loading import PHASE_FILE, leaves, load_values, trained
 from trainlab.config.rule import shown
 from trainlab.errors import UserError
-from trainlab.plan import of_phase
 from trainlab.plan.estimate import Plan
+from trainlab.plan.source import plan_of
 from trainlab.plan.units import DEFAULT_NETWORK
 from trainlab.plan.units import network as link_speed
 from trainlab.report import page
@@ -37,23 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def from_args(args: argparse.Namespace) -> int:
-    """Call `command` with parsed arguments."""
-    return command(args.run_dirs, args.network, args.out, args.json)
-
-
-def command(
-    folders: Sequence[Path], network: str = DEFAULT_NETWORK, out: Path | None = None, as_json: bool = False
-) -> int:
-    """Print the table of the runs, or JSON, and write the page to `out` if given; return 0. Raises UserError as `collect` does."""
-    content = collect(folders, network)
-    if out:
-        files.write_text(out, render(content))
-    if as_json:
-        print(json.dumps(content, indent=2))
-    else:
-        print(as_text(content))
-    if out and not as_json:
-        print(f"\n{out}")
+    """Print the table of the runs, or JSON, and write the page to --out; return 0. Raises UserError as `collect` does."""
+    content = collect(args.run_dirs, args.network)
+    if args.out:
+        files.write_text(args.out, render(content))
+    print(json.dumps(content, indent=2) if args.json else as_text(content))
+    if args.out and not args.json:
+        print(f"\n{args.out}")
     return 0
 
 
@@ -93,60 +83,41 @@ def as_text(content: Mapping[str, Any]) -> str:
 
 def table(content: Mapping[str, Any]) -> list[list[str]]:
     """Return the rows of the table, ready to print; the first one is its header."""
-    runs, unit = content["runs"], content["runs"][0]["unit"]
-    linked = f"plan at {content['network']}"
-    columns = [
-        [
-            "",
-            *content["differs"],
-            "ranks",
-            "link at the start",
-            "steps",
-            "step",
-            "communication",
-            "of it hidden",
-            f"{unit}/s",
-            "efficiency",
-            f"{linked}: step",
-            f"{linked}: communication",
-            f"{linked}: efficiency",
-            "last loss",
-            "gate",
-        ]
+    runs, linked = content["runs"], f"plan at {content['network']}"
+
+    def row(name: str, text: Callable[[Mapping[str, Any]], str]) -> list[str]:
+        return [name, *map(text, runs)]
+
+    def part(run: Mapping[str, Any], name: str) -> str:
+        return _part(run["parts"][name], run["step_seconds"]) if run["parts"] else NO_VALUE
+
+    def planned(run: Mapping[str, Any]) -> str:
+        return _part(run["planned"]["network_seconds"], run["planned"]["step_seconds"])
+
+    return [
+        row("", lambda run: run["run"]),
+        *([key, *(run["values"][key] for run in runs)] for key in content["differs"]),
+        row("ranks", lambda run: str(run["ranks"])),
+        row("link at the start", lambda run: f"{run['link_mb_s']:.0f} MB/s" if run["link_mb_s"] else NO_VALUE),
+        row("steps", lambda run: str(run["steps"])),
+        row("step", lambda run: _seconds(run["step_seconds"])),
+        row("communication", lambda run: part(run, "communication")),
+        row("of it hidden", lambda run: part(run, "overlapped")),
+        row(f"{runs[0]['unit']}/s", lambda run: f"{run['rate']:,.1f}"),
+        row("efficiency", lambda run: _share(run["efficiency"])),
+        row(f"{linked}: step", lambda run: _seconds(run["planned"]["step_seconds"])),
+        row(f"{linked}: communication", planned),
+        row(f"{linked}: efficiency", lambda run: _share(run["planned"]["efficiency"])),
+        row("last loss", lambda run: f"{run['last_loss']:.3f}" if run["last_loss"] is not None else NO_VALUE),
+        row("gate", lambda run: run["gate"] or NO_VALUE),
     ]
-    for run in runs:
-        parts, planned, step = run["parts"], run["planned"], run["step_seconds"]
-        columns.append(
-            [
-                run["run"],
-                *run["values"].values(),
-                str(run["ranks"]),
-                f"{run['link_mb_s']:.0f} MB/s" if run["link_mb_s"] else NO_VALUE,
-                str(run["steps"]),
-                _seconds(step),
-                _part(parts["communication"], step) if parts else NO_VALUE,
-                _part(parts["overlapped"], step) if parts else NO_VALUE,
-                f"{run['rate']:,.1f}",
-                _share(run["efficiency"]),
-                _seconds(planned["step_seconds"]),
-                _part(planned["network_seconds"], planned["step_seconds"]),
-                _share(planned["efficiency"]),
-                f"{run['last_loss']:.3f}" if run["last_loss"] is not None else NO_VALUE,
-                run["gate"] or NO_VALUE,
-            ]
-        )
-    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def render(content: Mapping[str, Any]) -> str:
     """Return the page: one file, no script, no external resources, in the style of a run's report."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    top = max(
-        [
-            1.0,
-            *(value for run in content["runs"] for value in (run["efficiency"], run["planned"]["efficiency"]) if value),
-        ]
-    )
+    reached = (value for run in content["runs"] for value in (run["efficiency"], run["planned"]["efficiency"]) if value)
+    top = max([1.0, *reached])
     return environment.from_string(page.text("comparison.html.j2")).render(
         **content, rows=table(content), style=page.style(), top=top, share=_share
     )
@@ -167,7 +138,7 @@ def _run(folder: Path, network: float) -> dict[str, Any]:
     per_step = tokens / taken if tokens else float(summary["effective_batch"])
     gpus = manifest["hardware"]["gpus"]
     length = tokens / (summary["rows"] * summary["epochs"]) if tokens else None
-    plan = of_phase.plan(phase, gpus[0] if gpus else None, network, summary["rows"], length)
+    plan = plan_of(phase, gpus[0] if gpus else None, network, summary["rows"], length)
     gate = files.read_json(folder / "gate.json") if (folder / "gate.json").is_file() else None
     return {
         "run": manifest["run"],

@@ -26,6 +26,8 @@ WORDING = {
     "answers_note": "Not scored: there are no reference facts for these answers. Read them critically.",
     "footer": "Language models can be wrong: do not act on an answer where health or safety is at stake.",
 }
+ONLY_SOME = ("pictures", "stages", "tasks", "clearest", "worst", "unsafe", "missed", "emergencies")
+"""Content that not every report has."""
 SHOWN = 4  # held-out answers shown expanded; the others are folded
 
 
@@ -39,17 +41,7 @@ def render(content: Mapping[str, Any], wording: Mapping[str, Any]) -> str:
     curves, second = content["curves"], content.get("accuracy")
     more = charts.curves(second["training"], second["validation"], "accuracy in %") if second else ""
     return environment.from_string(text("page.html.j2")).render(
-        **{
-            "pictures": [],
-            "stages": [],
-            "tasks": [],
-            "clearest": [],
-            "worst": [],
-            "unsafe": [],
-            "missed": [],
-            "emergencies": 0,
-            **content,
-        },
+        **{**dict.fromkeys(ONLY_SOME, ()), **content},
         wording=wording,
         style=style(),
         chart=Markup(charts.curves(curves["training"], curves["validation"])),

@@ -91,10 +91,10 @@ def launch(args: argparse.Namespace) -> int:
     run_dir = out / (args.run or run_name(phase, os.environ))
     identity.refuse_other_phase(run_dir, phase)
     recipe = recipes.get_recipe(phase)
-    model_dir, data_dir = recipe.folders(phase, args.models, args.data)
+    data_dir = recipe.data_dir(phase, args.models, args.data)
     report_to = trackers.chosen(args.report_to, values.site.report_to)
-    parent = run_dir / parents.FOLDER if phase.parent else model_dir
-    run = Run(phase, run_dir, parent, data_dir, args.models, report_to=report_to)
+    model_dir = parents.model_dir(phase, args.models, run_dir)
+    run = Run(phase, run_dir, model_dir, data_dir, args.models, report_to=report_to)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from trainlab.run.worker import rank_main
 

@@ -59,9 +59,8 @@ def evaluate_again(run_dir: Path, models: Path, data: Path | None) -> int:
 
     phase = phase_of(run_dir)
     compute.set_tf32(phase)
-    model_dir, data_dir = recipes.get_recipe(phase).folders(phase, models, data)
-    model_dir = run_dir / parents.FOLDER if phase.parent else model_dir
-    recipes.get_recipe(phase).rescore(Run(phase, run_dir, model_dir, data_dir, models))
+    recipe, model_dir = recipes.get_recipe(phase), parents.model_dir(phase, models, run_dir)
+    recipe.rescore(Run(phase, run_dir, model_dir, recipe.data_dir(phase, models, data), models))
     gate_again(run_dir)
     print(write_report(run_dir))
     return 0

@@ -29,6 +29,8 @@ from trainlab.run.tracker import Tracker
 PR_SET_NAME = 15  # prctl(2)
 NAMED_FIRST = 2.0
 """Seconds that a rank waits whose peer is gone: of two that have ended torchrun names the first by number, and it looks ten times a second."""
+TIMED_OUT = ("Timed out waiting", "timed out after", "Timed out after")
+"""What gloo, and the store that ranks meet in, say when another rank does not answer; nccl: run/launch.py."""
 LOST_PEER_SIGNS = (
     *("remote process exit", "Connection closed", "Connection was likely closed", "Connection reset by peer"),
     *("Connection refused", "Broken pipe"),
@@ -83,7 +85,7 @@ def _run(run: Run) -> int:
         full = checkpoints.explain_full(error, run.run_dir / "checkpoints", "a file of the run")
         if known := full or memory.exhausted(error):
             print(f"error: {where}{known}", file=sys.stderr)
-        elif isinstance(error, RuntimeError) and timed_out(error):
+        elif isinstance(error, RuntimeError) and any(sign in str(error) for sign in TIMED_OUT):
             code = LOST_PEER
             minutes = dist.wait_limit(run.phase.resources.timeout_minutes).total_seconds() / 60
             print(
@@ -121,11 +123,6 @@ def suppress_disk_full(failed: threading.ExceptHookArgs) -> None:
 def lost_peer(error: BaseException) -> bool:
     """True for what gloo, nccl and the store that ranks meet in raise on the surviving ranks when one is lost."""
     return any(sign in str(error) for sign in LOST_PEER_SIGNS)
-
-
-def timed_out(error: BaseException) -> bool:
-    """True for what gloo, and the store that ranks meet in, raise when another rank does not answer; nccl: run/launch.py."""
-    return any(sign in str(error) for sign in ("Timed out waiting", "timed out after", "Timed out after"))
 
 
 def work(run: Run) -> None:

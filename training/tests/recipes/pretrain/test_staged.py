@@ -245,9 +245,9 @@ def test_all_stages_one_after_the_other(
     for name, phase in stages.items():
         recipe, run_dir = recipes.get_recipe(phase), out / name
         recipe.fetch(phase, models, None)
-        model_dir, data_dir = recipe.folders(phase, models, None)
+        model_dir, data_dir = parents.model_dir(phase, models, run_dir), recipe.data_dir(phase, models, None)
         if phase.parent:
-            model_dir = parents.adopt(phase, out, run_dir)
+            parents.adopt(phase, out, run_dir)
         run = Run(phase, run_dir, model_dir, data_dir)
         launch.preflight(run)
         worker.work(run)  # as each rank does

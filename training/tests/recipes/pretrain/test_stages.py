@@ -20,7 +20,7 @@ from trainlab.config.methods import STAGES
 from trainlab.errors import UserError
 from trainlab.models import architectures as table
 from trainlab.models import parents
-from trainlab.plan import of_phase
+from trainlab.plan.source import plan_of
 from trainlab.recipes import dpo, prepared_blocks
 from trainlab.report import words
 from trainlab.run import results
@@ -120,7 +120,7 @@ def test_a_size_that_is_written_out_is_that_of_the_table() -> None:
 def test_a_stage_of_a_size_that_is_written_out_is_planned(phase_dict: dict[str, Any]) -> None:
     source = "init:llama-hidden64-layers2-heads4-kv2-mlp160-vocab512-context256"
     phase = phase_of(phase_dict, PRETRAIN, model={"source": source})
-    assert of_phase.plan(phase).parameters == table.of_phase(phase).parameters
+    assert plan_of(phase).parameters == table.of_phase(phase).parameters
 
 
 def items(count: int = 10, **keys: Any) -> dict[str, Any]:

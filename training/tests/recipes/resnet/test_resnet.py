@@ -333,13 +333,13 @@ def test_data_dir_names_the_images_and_is_refused_where_they_come_with_a_package
 ) -> None:
     phase = make_phase(data={"source": "torchvision:cifar10"}, vision={"image_size": 32})
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
-    assert resnet.folders(phase, tmp_path / "models", None) == (tmp_path / "models", tmp_path)
+    assert resnet.data_dir(phase, tmp_path / "models", None) == tmp_path
     monkeypatch.setenv("DATA_DIR", str(tmp_path / "gone"))
     with pytest.raises(UserError, match=r"DATA_DIR .*gone: no such file or folder; correct the path"):
-        resnet.folders(phase, tmp_path / "models", None)
+        resnet.data_dir(phase, tmp_path / "models", None)
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
     with pytest.raises(UserError, match=r"DATA_DIR .*: phase.data.source is builtin:digits, .*; remove it"):
-        resnet.folders(make_phase(), tmp_path / "models", None)
+        resnet.data_dir(make_phase(), tmp_path / "models", None)
 
 
 def test_a_run_without_a_network_is_said(tmp_path: Path) -> None:
