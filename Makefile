@@ -238,7 +238,7 @@ test-older: binaries venv-dev ##+ the demo, an attendee's TrainJob and the queue
 	TRAINLAB_LEG=older $(GOES_ON) -m e2e tests/e2e/test_demo_queue.py $(patsubst %,tests/e2e/test_demo.py::test_%,demo_trains_gates_serves_and_compares \
 	  second_run_changes_nothing an_attendee_trains_a_trainjob_and_leaves_only_the_volumes)
 
-test-engines: venv-dev ##+ the vLLM of OpenShift AI's releases, on CPU, answers as runs were scored; downloads 3 GB, 7 on the disk
+test-engines: venv-dev ##+ the vLLM of OpenShift AI's releases, on CPU, answers as runs were scored, and which keeps adapters apart; downloads 4 GB, 9 on the disk
 	$(GOES_ON) -m tier training/tests/models/test_vllm.py
 
 test-effect: venv-dev ##+ survival taught in four local processes with the lowest and the newest torch, transformers, TRL and PEFT; downloads 1 GB each
