@@ -126,15 +126,18 @@ def group(node: str = "") -> set[int]:
     return result
 
 
-def ours() -> dict[int, str]:
-    """Processes that run in the cluster, work in its folder or have one of its roots."""
+def ours(outside: bool = False) -> dict[int, str]:
+    """Processes that run in the cluster, work in its folder or have one of its roots; `outside`: not those that run in it.
+
+    A process is asked for its own group: those of a node come and go within a second.
+    """
     result = {}
-    inside = group()
     for path in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
         with contextlib.suppress(OSError):
             argv = (path / "cmdline").read_text().split("\0")
             mine = any(word.startswith(str(FOLDER)) for word in [*argv, str((path / "root").readlink())])
-            if mine or int(path.name) in inside:
+            inside = re.search(rf"/{GROUP}(/|$)", (path / "cgroup").read_text(), re.MULTILINE) is not None
+            if (mine and not inside) if outside else (mine or inside):
                 result[int(path.name)] = " ".join(argv)
     return result
 

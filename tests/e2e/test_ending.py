@@ -72,7 +72,7 @@ def test_up_killed_at_every_step() -> None:
     for step in STEPS:
         code, lines = _ended(signal.SIGKILL, step, *UP)
         assert code == -signal.SIGKILL, "".join(lines)
-        _gone(lambda: [words for pid, words in machine.ours().items() if pid not in machine.group()])
+        _gone(lambda: list(machine.ours(outside=True).values()))
     assert "==> prepare" not in machine.cluster(*UP)
     assert list(machine.ready_nodes()) == ["n1"]
     _kill_nodes()
