@@ -14,7 +14,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_namespace_that_somebody_else_made_is_never_deleted(ours: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     removed: list[dict[str, Any]] = []
-    monkeypatch.setattr(namespace, "remove", lambda _api, objects, *_: removed.extend(objects))
+    monkeypatch.setattr(namespace.ActionModule, "remove", lambda _action, objects, *_: removed.extend(objects))
     action = object.__new__(namespace.ActionModule)
     action.api, action._name = SimpleNamespace(oc="oc"), "lab"
     monkeypatch.setattr(namespace, "left_in", lambda *_: Losses(set()))
