@@ -6,8 +6,6 @@ runs in 0.5 s). Field names under `phase:` are snake_case (three languages read 
 users expect.
 """
 
-# ruff: noqa: F401 - what other rooms of the package take from here
-
 from typing import Self
 
 from pydantic import ValidationInfo, model_validator
@@ -32,6 +30,24 @@ from trainlab.config.rule import computed
 from trainlab.config.rules import RULES
 from trainlab.config.site import Site
 from trainlab.config.types import Strict
+
+__all__ = [
+    "NOT_TRAINING",
+    "PHASES",
+    "AdaptersPhase",
+    "ChatPhase",
+    "CptPhase",
+    "DpoPhase",
+    "LanguagePhase",
+    "Phase",
+    "Preset",
+    "PretrainPhase",
+    "ResnetPhase",
+    "SftPhase",
+    "Site",
+    "TextPhase",
+    "Values",
+]
 
 
 class Values(Strict):

@@ -152,10 +152,10 @@ def presets() -> dict[str, dict[str, Any]]:
 
 def write(folder: Path) -> list[Path]:
     """Write the files into `folder`, and beside it the site's defaults for the chart room; return the paths that changed."""
-    defaults = _defaults()
+    keys, defaults = allowed_keys(), _defaults()
     content = {
         "values.schema.json": _json(json_schema()),
-        "keys.json": _json(allowed_keys() | {"phase": _once(allowed_keys()["phase"])}),
+        "keys.json": _json(keys | {"phase": _once(keys["phase"])}),
         "defaults.json": _json(defaults | {"phase": _once(defaults["phase"])}),
         "../room/defaults.json": _json({"site": defaults["site"]}),
         "rules.json": _json(rules()),
