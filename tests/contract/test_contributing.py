@@ -43,9 +43,9 @@ class EchoPhase(ChatPhase):
     """A model that is left as it is."""
 
     recipe: Literal["echo"] = Field(description="echo: the model is left as it is.")
-    model: TunedModel
-    data: AnswerData
-    gate: AnswerGate = AnswerGate()
+    model: inputs.TunedModel
+    data: inputs.AnswerData
+    gate: judging.AnswerGate = judging.AnswerGate()
     serve: OwnServe = OwnServe()
 '''
 RECIPE = '''"""Leaves the model as it is; judged as recipe sft is."""
