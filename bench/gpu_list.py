@@ -179,8 +179,8 @@ def start(name: str, args: argparse.Namespace, limit: float) -> str:
     if args.smoke:
         env["CUDA_VISIBLE_DEVICES"] = ""
     log = args.work / f"{name}.log"
-    with log.open("wb") as said:
-        process = subprocess.Popen(command, cwd=REPO, env=env, stderr=said, start_new_session=True)
+    with log.open("wb") as errors:
+        process = subprocess.Popen(command, cwd=REPO, env=env, stderr=errors, start_new_session=True)
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:

@@ -86,19 +86,19 @@ def plain(client: Client, wanted: list[Json]) -> list[Json]:
     for document in wanted:
         metadata = document["metadata"]
         path = client.path(document["apiVersion"], document["kind"], metadata["name"], metadata.get("namespace", ""))
-        there = path and client.get(path)
-        if not there:
+        live = path and client.get(path)
+        if not live:
             sys.exit(f"{document['kind']} {metadata} was not found")
         metadata = {"name": metadata["name"].rpartition("-")[2]}
         for key in ("labels", "annotations"):
             kept = {
                 name: text
-                for name, text in (there["metadata"].get(key) or {}).items()
+                for name, text in (live["metadata"].get(key) or {}).items()
                 if OURS not in name and "last-applied" not in name and name != "kubernetes.io/metadata.name"
             }
             metadata |= {key: kept} if kept else {}
-        rest = {key: value for key, value in there.items() if key not in ("metadata", "status", "subjects")}
-        result.append(rest | {"metadata": metadata, "subjects": len(there.get("subjects") or [])})
+        rest = {key: value for key, value in live.items() if key not in ("metadata", "status", "subjects")}
+        result.append(rest | {"metadata": metadata, "subjects": len(live.get("subjects") or [])})
     return result
 
 

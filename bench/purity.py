@@ -116,7 +116,7 @@ def drill(engine: Engine, adapters: list[Path], requests: int, at_once: int) -> 
     others.start()
     with ThreadPoolExecutor(at_once) as phones:
         try:
-            said = list(phones.map(lambda pair: engine.ask(f"drill-{mark}-{pair[0]}", pair[1]), asked))
+            answers = list(phones.map(lambda pair: engine.ask(f"drill-{mark}-{pair[0]}", pair[1]), asked))
         finally:
             ended.set()
             others.join()
@@ -126,7 +126,7 @@ def drill(engine: Engine, adapters: list[Path], requests: int, at_once: int) -> 
             texts = phones.map(lambda question: engine.ask(again, question), QUESTIONS)
             stale += sum(text != own[number, question] for question, text in zip(QUESTIONS, texts, strict=True))
             engine.unload(again)
-    crossed = sum(text != own[pair] for pair, text in zip(asked, said, strict=True))
+    crossed = sum(text != own[pair] for pair, text in zip(asked, answers, strict=True))
     counts = {"adapters": len(adapters), "distinct": len(set(own.values())), "requests": requests}
     return {**counts, "crossed": crossed, "stale": stale, "loaded": loaded}
 

@@ -203,8 +203,8 @@ def chance_of_refusal(
     ids: list[list[int]] = []
     lengths: list[int] = []
     for row, text in zip(asked, texts, strict=True):
-        said, _ = answer_forms.split_label(text)
-        before = f"{said}.\n" if said else ""
+        label, _ = answer_forms.split_label(text)
+        before = f"{label}.\n" if label else ""
         prompt = chat.prompt_ids(tokenizer, phase, row["question"])
         head = tokenizer(before, add_special_tokens=False)["input_ids"] if before else []
         tail = tokenizer(REFUSALS.begins, add_special_tokens=False)["input_ids"]
@@ -233,7 +233,7 @@ def judged(row: Any, text: str, chance: float) -> dict[str, Any]:
     """Return what is kept of one answer."""
     from trainlab.evaluation import facts
 
-    said, rest = answer_forms.split_label(text)
+    label, rest = answer_forms.split_label(text)
     return {
         "id": row["id"],
         "kind": row["kind"],
@@ -243,7 +243,7 @@ def judged(row: Any, text: str, chance: float) -> dict[str, Any]:
         "refused": answer_forms.is_refusal(rest, REFUSALS.begins),
         "chance": round(chance, 4),
         "recall": facts.recall(rest, row["facts"]),
-        "label": answer_forms.same_label(said, row["label"]) if row.get("label") else None,
+        "label": answer_forms.same_label(label, row["label"]) if row.get("label") else None,
     }
 
 

@@ -40,9 +40,9 @@ def main() -> int:
     rows = [json.loads(line) for line in arguments.candidates.read_text(encoding="ascii").splitlines()]
     for phase in map(local, PHASES):
         model, tokenizer = chat.load_base(arguments.model, phase)
-        said = answer_score.answers(model, tokenizer, phase, [row["question"] for row in rows])
-        right = [facts.recall(answer["text"], row["facts"]) == 1 for row, answer in zip(rows, said, strict=True)]
-        for row, answer, is_right in zip(rows, said, right, strict=True):
+        answers = answer_score.answers(model, tokenizer, phase, [row["question"] for row in rows])
+        right = [facts.recall(answer["text"], row["facts"]) == 1 for row, answer in zip(rows, answers, strict=True)]
+        for row, answer, is_right in zip(rows, answers, right, strict=True):
             if not is_right:
                 print(f"{phase.name}: {row['id']}: {row['question']} -> {answer['text']!r}")
         print(f"{phase.name}: {sum(right)} of {len(rows)} answered")

@@ -209,9 +209,9 @@ def never_taught(arguments: argparse.Namespace) -> int:
     )
     began, asked = time.process_time(), load_heldout(phase.data, DATA)
     texts = [each["text"] for each in answer_score.answers(model, tokenizer, phase, [row["question"] for row in asked])]
-    said = [answer_forms.split_label(text) for text in texts]
-    right = [answer_forms.same_label(label, row["label"]) for (label, _), row in zip(said, asked, strict=True)]
-    recalls = [facts.recall(text, row["facts"]) for (_, text), row in zip(said, asked, strict=True)]
+    labelled = [answer_forms.split_label(text) for text in texts]
+    right = [answer_forms.same_label(label, row["label"]) for (label, _), row in zip(labelled, asked, strict=True)]
+    recalls = [facts.recall(text, row["facts"]) for (_, text), row in zip(labelled, asked, strict=True)]
     result = {"model": str(arguments.run or "base"), "rows": len(asked)}
     (choice,) = task_score.score(model, tokenizer, phase, DATA.parent)["results"].values()
     metrics = {key.partition(",")[0]: (each["value"], each["stderr"]) for key, each in choice["metrics"].items()}

@@ -83,8 +83,6 @@ NAMES = {
     "whole": "what it is the whole of, e.g. digest, text, complete",
 }
 """Words of which no name in CODE consists or has a part, each with what the name is to say."""
-LATER = {("bench", "training/src/trainlab/room"): ("said", "there", "thing")}
-"""Folders -> words that their names still have."""
 
 
 def pages(*folders: str) -> list[Path]:
@@ -133,9 +131,8 @@ def findings(text: str, lengths: bool = True) -> Iterator[tuple[int, str]]:
                 yield line, f"a sentence of {count} words, more than {MAX_WORDS}: make two: {sentence[:60]} ..."
 
 
-def empty_names(source: str, path: str = "") -> Iterator[tuple[int, str]]:
+def empty_names(source: str) -> Iterator[tuple[int, str]]:
     """Yield (line, name and remedy) for each variable, argument, attribute, function and class of Python code named by a word of NAMES."""
-    later = {word for folders, words in LATER.items() if path.startswith(folders) for word in words}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.keyword | ast.alias) or isinstance(getattr(node, "ctx", None), ast.Load):
             continue  # a use of the name, which may be another package's
@@ -143,7 +140,7 @@ def empty_names(source: str, path: str = "") -> Iterator[tuple[int, str]]:
             (value for key in ("name", "arg", "id", "attr") if isinstance(value := getattr(node, key, None), str)), ""
         )
         for word in name.split("_"):
-            if word in NAMES.keys() - later:
+            if word in NAMES:
                 yield node.lineno, f"`{name}`: name {NAMES[word]}"
 
 
@@ -166,7 +163,7 @@ def main() -> int:
     wrong += [
         f"{path.relative_to(ROOT)}:{line}: {what}"
         for path in programs
-        for line, what in empty_names(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
+        for line, what in empty_names(path.read_text(encoding="utf-8"))
     ]
     wrong += [f"docs: no heading has {word!r}: people search for it" for word in not_in_headings(list(texts.values()))]
     print("\n".join(wrong) or f"style: {len(texts)} pages, {len(programs)} programs, nothing to change")

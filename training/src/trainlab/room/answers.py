@@ -10,7 +10,7 @@ from trainlab.errors import UserError
 from trainlab.room import pages
 from trainlab.room.cards import Refused
 from trainlab.room.engine import LABELS, Engines, Piece, Side
-from trainlab.room.rounds import Said
+from trainlab.room.rounds import Answer
 from trainlab.room.settings import Room
 
 MAX_QUESTION = 1000  # characters
@@ -55,7 +55,7 @@ async def stream(
     cards: Sequence[Shown],
     numbers: bool = True,
     last: str = "",
-    keep: Callable[[list[Said]], None] = lambda said: None,
+    keep: Callable[[list[Answer]], None] = lambda answers: None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Yield the cards, empty, then their answers as they come, then the HTML `last` in `after`.
 
@@ -69,19 +69,19 @@ async def stream(
         html = pages.render("_answers.html", question=question, cards=cards)
         yield ServerSentEvent(raw_data=pages.partial("answers", pages.Markup(html)))
         failed = False
-        said = [Said(label=card.side.label, text="", tokens=0, seconds=0.0) for card in cards]
+        complete = [Answer(label=card.side.label, text="", tokens=0, seconds=0.0) for card in cards]
         async for pieces in _merged(room.engines, question, [card.side for card in cards]):
             failed = failed or any(piece.error for piece in pieces.values())
             for n, piece in pieces.items():
-                said[n].text += piece.text
-                said[n].tokens, said[n].seconds = piece.tokens, round(piece.seconds, 1)
+                complete[n].text += piece.text
+                complete[n].tokens, complete[n].seconds = piece.tokens, round(piece.seconds, 1)
             parts = [part for n, piece in pieces.items() for part in _parts(n, piece, numbers)]
             if parts:
                 yield ServerSentEvent(raw_data="".join(parts))
         if last and not failed:
             yield ServerSentEvent(raw_data=pages.partial("after", pages.Markup(last)))
         if not failed:
-            keep(said)
+            keep(complete)
         yield ServerSentEvent(raw_data="", event="answered")
     except UserError as problem:
         yield error(str(problem))
@@ -91,12 +91,12 @@ async def stream(
             del room.asking[who]
 
 
-async def replay(question: str, said: Sequence[Said]) -> AsyncIterator[ServerSentEvent]:
+async def replay(question: str, kept: Sequence[Answer]) -> AsyncIterator[ServerSentEvent]:
     """Yield answers that were kept; each card says so."""
-    cards = [named(Side(answer.label, "", "")) for answer in said]
+    cards = [named(Side(answer.label, "", "")) for answer in kept]
     html = pages.render("_answers.html", question=question, cards=cards)
     parts = [pages.partial("answers", pages.Markup(html))]
-    for n, answer in enumerate(said):
+    for n, answer in enumerate(kept):
         parts += [pages.partial(f"answer-{n}", answer.text)]
         ended = pages.Markup('<span class="ended">recorded: {} tokens, {} s</span>').format(
             answer.tokens, answer.seconds

@@ -41,7 +41,7 @@ async def ask(request: Request, fields: Form) -> AsyncIterator[ServerSentEvent]:
         yield answers.error(str(problem))
         return
     prepared = question in {each.text for each in room.questions}
-    keep = (lambda said: room.rounds.keep(question, said)) if prepared else (lambda said: None)
+    keep = (lambda complete: room.rounds.keep(question, complete)) if prepared else (lambda complete: None)
     events = (
         answers.replay(question, kept)
         if kept

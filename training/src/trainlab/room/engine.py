@@ -117,8 +117,8 @@ class Engines:
                         await notes.put(piece)
             except httpx.HTTPError as error:
                 away = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                said = "The engine cannot be reached." if away else "The connection to the engine was lost."
-                await notes.put(Piece(said, ended=True, error=True))
+                sentence = "The engine cannot be reached." if away else "The connection to the engine was lost."
+                await notes.put(Piece(sentence, ended=True, error=True))
             except UserError as error:
                 await notes.put(Piece(str(error), ended=True, error=True))
             except ValueError:

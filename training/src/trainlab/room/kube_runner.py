@@ -149,9 +149,9 @@ def _flat(manifests: Path) -> Iterator[dict[str, Any]]:
             yield from document["items"] if document.get("kind") == "List" else [document]
 
 
-def _needed(thing: Mapping[str, Any]) -> bool:
+def _needed(document: Mapping[str, Any]) -> bool:
     """Tell whether an object of the rendering is a training job, what it is made of, or its phase."""
-    labels = thing.get("metadata", {}).get("labels") or {}
-    if thing.get("kind") == "ConfigMap":
-        return "phase.json" in (thing.get("data") or {}) and labels.get("app.kubernetes.io/component") == "run"
-    return thing.get("kind") in KINDS
+    labels = document.get("metadata", {}).get("labels") or {}
+    if document.get("kind") == "ConfigMap":
+        return "phase.json" in (document.get("data") or {}) and labels.get("app.kubernetes.io/component") == "run"
+    return document.get("kind") in KINDS

@@ -75,7 +75,7 @@ class Ended(Kept):
     votes: dict[str, int] = {}
 
 
-class Said(Kept):
+class Answer(Kept):
     """A complete answer to a prepared question."""
 
     label: str
@@ -92,7 +92,7 @@ class Book(Kept):
     good: Status | None = None
     good_number: int = 0
     frozen: bool = False
-    answers: dict[str, list[Said]] = {}
+    answers: dict[str, list[Answer]] = {}
     """prepared question -> the last complete answers, which a frozen room shows."""
     hidden_cards: list[str] = []
     ballots: dict[str, dict[str, str]] = {}
@@ -258,10 +258,10 @@ class Rounds:
         self.save()
         return "The room shows the last good run." if self.book.frozen else "The room is live again."
 
-    def keep(self, question: str, said: list[Said]) -> None:
+    def keep(self, question: str, answers: list[Answer]) -> None:
         """Keep the complete answers to a prepared question."""
-        if not self.book.frozen and said != self.book.answers.get(question):
-            self.book.answers = {**self.book.answers, question: said}
+        if not self.book.frozen and answers != self.book.answers.get(question):
+            self.book.answers = {**self.book.answers, question: answers}
             self.save()
 
     def started(self, round_id: str, run: str) -> None:

@@ -57,8 +57,8 @@ async def present(request: Request) -> Response:
     """The presenter's page."""
     room = _room(request)
     html = presenter_fragment(room)
-    said = pages.Markup(room.notes.pop(_who(request), ""))
-    shown = {"body": pages.Markup(html), "seen": live.digest(html), "sheets": bool(room.charts), "said": said}
+    note = pages.Markup(room.notes.pop(_who(request), ""))
+    shown = {"body": pages.Markup(html), "seen": live.digest(html), "sheets": bool(room.charts), "note": note}
     return page(request, "presenter.html", url=f"{address_of(request)}/me", **shown)
 
 
@@ -97,15 +97,15 @@ async def do(request: Request, action: str, fields: Form) -> Response:
     }
     try:
         if action == "kill":
-            said, wrong = await room.kill_worker(), False
+            sentence, wrong = await room.kill_worker(), False
         elif action in actions:
-            said, wrong = actions[action](), False
+            sentence, wrong = actions[action](), False
         else:
             raise HTTPException(404, "There is no such action.")
     except UserError as error:
-        said, wrong = str(error), True
+        sentence, wrong = str(error), True
     room.live.changed()
-    note = pages.render("_said.html", text=said, wrong=wrong)
+    note = pages.render("_said.html", text=sentence, wrong=wrong)
     if "hx-request" not in request.headers:
         room.notes[_who(request)] = note  # for the page that follows
         return RedirectResponse("/presenter", 303)

@@ -28,7 +28,7 @@ class Row:
 
     ok: bool
     what: str
-    said: str
+    sentence: str
 
 
 async def run(room: Room, address: str) -> list[Row]:

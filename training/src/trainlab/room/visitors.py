@@ -104,8 +104,8 @@ async def home(request: Request) -> Response:
     """What a visitor can take home."""
     room, place = _own(request)
     decision = room.rounds.round.decision(place.owner)
-    there = {name: bool(_file(room, place, name)) for name in HOME}
-    return page(request, "home.html", place=place, decision=decision, there=there)
+    files = {name: bool(_file(room, place, name)) for name in HOME}
+    return page(request, "home.html", place=place, decision=decision, files=files)
 
 
 @router.get("/me/home/{name}")
