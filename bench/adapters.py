@@ -235,12 +235,15 @@ def job(args: argparse.Namespace) -> int:
 
 
 def mixture(args: argparse.Namespace) -> int:
-    """Run what FILE lacks, seed by seed."""
+    """Run what FILE lacks, seed by seed; bfloat16 and float32 are not compared with each other."""
+    from trainlab.models import compute
+
     rows = people(args.owners)
     lines = known(args.out)
+    dtype = str(compute.dtype(load_values([VALUES]).phase)).removeprefix("torch.")
     for seed in args.seeds:
         for name in args.cells:
-            cell = {"cell": name, "seed": seed, "owners": args.owners}
+            cell = {"cell": name, "dtype": dtype, "seed": seed, "owners": args.owners}
             if any(cell.items() <= line.items() for line in lines):
                 continue
             with tempfile.TemporaryDirectory() as work:
@@ -266,10 +269,10 @@ def table(args: argparse.Namespace) -> int:
         "| mixture | own fact, new words (interval over people) | same card | matrix | never taught | CPU-seconds | seeds |\n"
         "|---|---|---|---|---|---|---|"
     )
-    cells: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    cells: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for line in known(args.out):
-        cells.setdefault((line["cell"], line["owners"]), []).append(line)
-    for (name, owners), lines in cells.items():
+        cells.setdefault((line["dtype"], line["cell"], line["owners"]), []).append(line)
+    for (dtype, name, owners), lines in sorted(cells.items()):
         shares = [
             statistics.fmean(line["stated"][kind] for line in lines)
             for kind in ("own", "same card", "matrix", "never taught")
@@ -279,7 +282,7 @@ def table(args: argparse.Namespace) -> int:
         low, high = interval([statistics.fmean(own) for own in people_of])
         own, *rest = (f"{share:.1%}" for share in shares)
         print(
-            f"| {name}, {owners} people | {own} ({low:.0%} to {high:.0%}) | {' | '.join(rest)} | {cpu:.0f} | {len(lines)} |"
+            f"| {name}, {dtype}, {owners} people | {own} ({low:.0%} to {high:.0%}) | {' | '.join(rest)} | {cpu:.0f} | {len(lines)} |"
         )
     return 0
 

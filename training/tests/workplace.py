@@ -1,4 +1,4 @@
-"""A place where tests start `trainlab run` in processes of its own, as an operator or a person does."""
+"""A place where tests start `trainlab` in processes of its own, as an operator or a person does."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 from checkout import SOURCES
 from tiny import write_data
 from trainlab.config import Phase
@@ -19,15 +20,28 @@ class Workplace:
         (root / "phase.json").write_text(json.dumps({"phase": phase.model_dump(mode="json")}), encoding="utf-8")
         write_data(root / "data")
 
-    def start(self, *more: str, before: tuple[str, ...] = (), **env: str) -> "subprocess.Popen[str]":
-        """Start `trainlab run`, or the command `before` with it as arguments; env holds further variables."""
-        run = ["run", str(self.root / "phase.json"), "--out", str(self.root), *more]
-        return self.command(*run, before=before, **env)
+    def start(self, *more: str, **env: str) -> forked.Run:
+        """Start `trainlab run` without its imports; env holds further variables."""
+        return self.command(*self._run(more), **env)
 
-    def command(self, verb: str, *more: str, before: tuple[str, ...] = (), **env: str) -> "subprocess.Popen[str]":
-        """Start `trainlab VERB` with the folders of model and data set."""
-        folders = ["--models", str(self.root / "models"), "--data", str(self.root / "data")]
-        command = [*before, sys.executable, "-m", "trainlab.cli", verb, *more, *folders]
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TRAINLAB_", "TORCHELASTIC"))}
-        full = {**clean, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1", **env}
-        return subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    def command(self, verb: str, *more: str, **env: str) -> forked.Run:
+        """Start `trainlab VERB` with the folders of model and data set, without its imports."""
+        return forked.Run([verb, *more, *self._folders()], _environment(env))
+
+    def python(self, *more: str, before: tuple[str, ...] = (), **env: str) -> "subprocess.Popen[str]":
+        """Start `trainlab run` in a Python of its own, or the command `before` with it as arguments."""
+        command = [*before, sys.executable, "-m", "trainlab.cli", *self._run(more), *self._folders()]
+        return subprocess.Popen(
+            command, env=_environment(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def _run(self, more: tuple[str, ...]) -> list[str]:
+        return ["run", str(self.root / "phase.json"), "--out", str(self.root), *more]
+
+    def _folders(self) -> list[str]:
+        return ["--models", str(self.root / "models"), "--data", str(self.root / "data")]
+
+
+def _environment(more: dict[str, str]) -> dict[str, str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TRAINLAB_", "TORCHELASTIC"))}
+    return {**clean, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1", **more}

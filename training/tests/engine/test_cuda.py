@@ -45,7 +45,7 @@ def test_a_gpu_that_cuda_cannot_use_is_an_error_and_not_a_run_on_the_cpu(
 ) -> None:
     shutil.copytree(tiny_model, tmp_path / "models" / "tiny")
     place = Workplace(tmp_path, make_phase(phase_dict, resources={"gpus_per_node": 1}))
-    pod = place.start("--run", "silent", **stub)
+    pod = place.python("--run", "silent", **stub)
     output = pod.communicate(timeout=120)[0]
     assert pod.returncode == 2 and "Traceback" not in output, output
     said = "error: phase.resources.gpus_per_node is 1: CUDA cannot use the GPU here: Found no NVIDIA driver on your system."

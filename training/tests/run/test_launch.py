@@ -76,7 +76,7 @@ def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Wor
 @pytest.mark.slow
 def test_ranks_without_gpus_are_forked_from_a_process_that_has_imported_torch(place: Workplace) -> None:
     """Python names each import of each process: 5 CPU-seconds for torch and what trains, once for a pod and not for each rank."""
-    pod = place.start("--run", "once", "--processes", "2", PYTHONPROFILEIMPORTTIME="1")
+    pod = place.python("--run", "once", "--processes", "2", PYTHONPROFILEIMPORTTIME="1")
     output = pod.communicate(timeout=300)[0]
     assert pod.returncode == 0 and "trainlab: gate: " in output, output[-2000:]
     for module in ("torch", "trl", "datasets"):
@@ -168,7 +168,7 @@ def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> N
     disk = place.root / "full"
     disk.mkdir()
     before = ("unshare", "--mount", "sh", "-c", FULL_DISK, "sh")
-    run = work.start("--run", "full", "--processes", "1", before=before, DISK=str(disk), FIRST="checkpoint-200")
+    run = work.python("--run", "full", "--processes", "1", before=before, DISK=str(disk), FIRST="checkpoint-200")
     output = run.communicate(timeout=300)[0]
     assert "first run: 1, then there are: checkpoint-200/complete.json" in output, output
     assert "the volume is full while" in output and "Traceback" not in output, output

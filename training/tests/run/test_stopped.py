@@ -15,7 +15,7 @@ from trainlab.engine import checkpoints
 from trainlab.run import attempts
 from workplace import Workplace
 
-TRAIN = {"epochs": 100, "batch_size": 1, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
+TRAIN = {"epochs": 25, "batch_size": 1, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
 JOBSET = {"JOB_COMPLETION_INDEX": "0"}
 
 
@@ -69,7 +69,7 @@ def test_a_stop_counts_nothing_and_keeps_what_losses_have_counted(tmp_path: Path
 def test_more_preemptions_than_restarts_cost_none_and_no_step_and_end_in_the_same_bytes(
     place: Workplace, job: dict[str, str]
 ) -> None:
-    """One restart is allowed; a start takes ten CPU-seconds, so there are as few as show it, and the count of five is above."""
+    """One restart is allowed; two rounds show it, and the count of five is above."""
     reached = 0
     for _round in range(2):
         said, codes = stopped(place, "preempted", [0, 1], **job)

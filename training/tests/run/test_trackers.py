@@ -205,7 +205,7 @@ def test_a_run_reports_to_a_real_mlflow_and_to_wandb_offline(
     sources = os.pathsep.join([str(ROOT / "training" / "src"), str(clients)])
     env = {"PYTHONPATH": sources, "MLFLOW_TRACKING_URI": address, "WANDB_MODE": "offline", "HOME": str(tmp_path)}
     env["PATH"] = str(Path(sys.executable).parent)  # without git, as in a pod
-    run = place.start("--run", "reported", "--processes", "2", "--report-to", "mlflow,wandb", **env)
+    run = place.python("--run", "reported", "--processes", "2", "--report-to", "mlflow,wandb", **env)
     output = run.communicate(timeout=500)[0]
     assert run.returncode == 0 and "warning" not in output.lower(), output
     history = json.loads((tmp_path / "reported" / "training_history.json").read_text(encoding="utf-8"))
@@ -228,7 +228,7 @@ def test_a_run_trains_without_the_mlflow_that_it_should_report_to(
     place = Workplace(tmp_path, make_phase(phase_dict))
     sources = os.pathsep.join([str(ROOT / "training" / "src"), str(clients)])
     gone = {"PYTHONPATH": sources, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{free_port()}", "HOME": str(tmp_path)}
-    run = place.start("--run", "alone", "--report-to", "mlflow", **gone)
+    run = place.python("--run", "alone", "--report-to", "mlflow", **gone)
     output = run.communicate(timeout=500)[0]
     assert run.returncode == 0 and "Traceback" not in output, output
     assert output.count("warning: MLflow gets no more numbers: ") == 1, output

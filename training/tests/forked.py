@@ -1,0 +1,69 @@
+"""`trainlab` in a fork of a process that has imported torch and the trainers: a start takes no ten CPU-seconds.
+
+For tests whose subject is not the start itself. What Python or a library reads while it is imported is as in the first start
+(variables such as PYTHONPATH, LD_*, HF_*); whoever changes these starts a Python of their own.
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
+    ["torch.utils.tensorboard", "trainlab.engine.trainer", "trainlab.evaluation.answer_score", "trainlab.cli"]
+)
+
+
+class Run:
+    """A `trainlab` that has been started, with what tests use of subprocess.Popen; stdout has stderr in it."""
+
+    def __init__(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+        reader, writer = CONTEXT.Pipe(duplex=False)
+        self._process = CONTEXT.Process(target=_main, args=(list(arguments), dict(env), writer))
+        self._process.start()
+        writer.close()
+        self.stdout = os.fdopen(os.dup(reader.fileno()), encoding="utf-8")
+        reader.close()
+        self.pid = self._process.pid or 0
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, or minus the number of the signal that ended it; None while it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """Return `returncode`."""
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """Return the rest of its output once it has ended. Raises TimeoutExpired after `timeout` seconds."""
+        texts: list[str] = []
+        reader = threading.Thread(target=lambda: texts.append(self.stdout.read()), daemon=True)
+        reader.start()
+        reader.join(timeout)
+        if reader.is_alive():
+            raise subprocess.TimeoutExpired("trainlab", timeout or 0)
+        self._process.join()
+        return texts[0], None
+
+
+def _main(arguments: Sequence[str], env: Mapping[str, str], writer: Connection) -> None:
+    """Be `python -m trainlab.cli ARGUMENTS`."""
+    for stream in (1, 2):
+        os.dup2(writer.fileno(), stream)
+    writer.close()
+    assert "torch" in sys.modules, "nothing was imported before the fork; is trainlab in PYTHONPATH?"
+    os.environ.clear()
+    os.environ.update(env)
+    from trainlab import cli
+
+    cli.main(arguments)
