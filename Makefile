@@ -182,7 +182,7 @@ test-api: binaries venv-dev ## what `make test` leaves out of the tests on real 
 
 test-rest: binaries image venv-dev ##+ what `make test` leaves out of the tests that start runs, playbooks or a cluster: others of a kind that it has
 	@rm -f artifacts/slow.xml artifacts/more.xml
-	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "rest and not e2e" $(call REPORT,slow)
+	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "rest and not tier and not e2e" $(call REPORT,slow)
 	@exec $(BIN)/pytest -v -m "e2e and rest" tests/e2e $(call REPORT,more)
 
 # npm checks the packages against the lock's hashes and runs none of their scripts; no page needs Node.

@@ -103,14 +103,14 @@ def texts() -> list[Text]:
     return [Text(row, split, text, grams(text)) for row, split, own in asked for text in own]
 
 
-def near_duplicates(items: list[Text]) -> Iterator[tuple[float, Text, Text]]:
-    """Yield the pairs with a 3-gram Jaccard >= NEAR_DUPLICATE; an inverted index skips pairs that share no gram."""
+def near_duplicates(items: list[Text], least: float = NEAR_DUPLICATE) -> Iterator[tuple[float, Text, Text]]:
+    """Yield the pairs with a 3-gram Jaccard >= `least`; an inverted index skips pairs that share no gram."""
     index: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for i, item in enumerate(items):
         shared = Counter(j for gram in item.grams for j in index[gram])
         for j, count in shared.items():
             jaccard = count / (len(item.grams) + len(items[j].grams) - count)
-            if jaccard >= NEAR_DUPLICATE:
+            if jaccard >= least:
                 yield jaccard, items[j], item
         for gram in item.grams:
             index[gram].append(i)

@@ -1,4 +1,4 @@
-"""`trainlab` in a fork of a process that has imported torch and the trainers: a start takes no ten CPU-seconds.
+"""`trainlab`, or a program, in a fork of a process that has imported torch and the trainers: a start takes no ten CPU-seconds.
 
 For tests whose subject is not the start itself. What Python or a library reads while it is imported is as in the first start
 (variables such as PYTHONPATH, LD_*, HF_*); whoever changes these starts a Python of their own.
@@ -6,11 +6,15 @@ For tests whose subject is not the start itself. What Python or a library reads 
 
 import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
+
+from ports import free_port
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -19,11 +23,11 @@ CONTEXT.set_forkserver_preload(
 
 
 class Run:
-    """A `trainlab` that has been started, with what tests use of subprocess.Popen; stdout has stderr in it."""
+    """A `trainlab`, or `program`, that has been started, with what tests use of subprocess.Popen; stdout has stderr in it."""
 
-    def __init__(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], env: Mapping[str, str], program: Path | None = None) -> None:
         reader, writer = CONTEXT.Pipe(duplex=False)
-        self._process = CONTEXT.Process(target=_main, args=(list(arguments), dict(env), writer))
+        self._process = CONTEXT.Process(target=_main, args=(list(arguments), dict(env), program, writer))
         self._process.start()
         writer.close()
         self.stdout = os.fdopen(os.dup(reader.fileno()), encoding="utf-8")
@@ -56,14 +60,32 @@ class Run:
         return texts[0], None
 
 
-def _main(arguments: Sequence[str], env: Mapping[str, str], writer: Connection) -> None:
-    """Be `python -m trainlab.cli ARGUMENTS`."""
+def ranks(program: Path, arguments: Sequence[str], env: Mapping[str, str]) -> list[Run]:
+    """Start both ranks of a job on this machine, as torchrun does."""
+    meeting = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    both = [{**env, **meeting, "RANK": rank, "LOCAL_RANK": rank, "GLOO_SOCKET_IFNAME": "lo"} for rank in "01"]
+    return [Run(arguments, each, program) for each in both]
+
+
+def ended(runs: Sequence[Run]) -> str:
+    """Return what they print until all have ended well."""
+    text = "".join(run.communicate(timeout=600)[0] for run in runs)
+    assert [run.returncode for run in runs] == [0] * len(runs), text
+    return text
+
+
+def _main(arguments: Sequence[str], env: Mapping[str, str], program: Path | None, writer: Connection) -> None:
+    """Be `python -m trainlab.cli ARGUMENTS`, or `python PROGRAM ARGUMENTS`."""
     for stream in (1, 2):
         os.dup2(writer.fileno(), stream)
     writer.close()
     assert "torch" in sys.modules, "nothing was imported before the fork; is trainlab in PYTHONPATH?"
     os.environ.clear()
     os.environ.update(env)
+    if program:
+        sys.argv = [str(program), *arguments]
+        runpy.run_path(str(program), run_name="__main__")
+        return
     from trainlab import cli
 
     cli.main(arguments)

@@ -4,14 +4,12 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 import torch
-from checkout import SOURCES
 from safetensors.torch import load_file
 from stages import DPO, LORA, phase_of
 from tiny import write_data
@@ -19,7 +17,6 @@ from trained import assert_same, weights
 from trainlab.engine import acceleration, checkpoints
 from trainlab.models import chat
 from trainlab.recipes import dpo
-from trainlab.run.launch import ONE_MACHINE
 
 JOBS = (
     *("whole:sft:float32:whole", "lora-whole:lora:float32:whole"),  # first: accelerate keeps FSDP in the environment
@@ -36,16 +33,7 @@ def trained(tiny_model: Path, phase_dict: dict[str, Any], tmp_path_factory: pyte
     shutil.copytree(tiny_model, folder / "model")
     write_data(folder / "data")
     (folder / "phase.json").write_text(json.dumps(phase_dict), encoding="utf-8")
-    torchrun = ["-m", "torch.distributed.run", *ONE_MACHINE, "--nproc-per-node=2"]
-    env = {
-        **os.environ,
-        "PYTHONPATH": f"{SOURCES}:{RANKS.parents[1]}",
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    command = [sys.executable, *torchrun, str(RANKS), str(folder), *JOBS]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    forked.ended(forked.ranks(RANKS, [str(folder), *JOBS], os.environ))
     return folder
 
 

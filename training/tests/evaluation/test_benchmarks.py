@@ -282,6 +282,7 @@ def test_a_task_of_the_harness_is_fetched_from_a_hub_once(
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_an_unreachable_hub_is_a_sentence_of_fetch(phase_dict: dict[str, Any], models: Path) -> None:
     done = fetch(with_tasks(phase_dict, "arc_easy"), models, "http://127.0.0.1:9")
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr

@@ -109,6 +109,7 @@ def test_both_read_the_same(results: dict[str, Path], texts: list[str], transfor
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_a_result_as_transformers_5_leaves_it_is_refused_or_misread(
     base: Path, texts: list[str], transformers_4: Path
 ) -> None:

@@ -194,6 +194,7 @@ def text_run(tmp_path: Path, runs: dict[str, Any], phase_dict: dict[str, Any]) -
     return phase, tmp_path / "run"
 
 
+@pytest.mark.rest
 def test_whole_weights_and_a_text_phase_answer_as_they_were_scored(
     runs: dict[str, Any], text_run: tuple[Any, Path], environment: dict[str, str]
 ) -> None:

@@ -1,14 +1,15 @@
 """A rank that is gone without a word: the others say so in a sentence, well before the job's own time is over."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from checkout import SOURCES
-from ports import free_port
 from tiny import make_phase
 from torch.distributed import DistBackendError, DistNetworkError
 from trainlab.config import Phase
@@ -32,21 +33,14 @@ worker.rank_main(Run(phase, *[Path()] * 3))
 
 @pytest.mark.slow
 def test_the_others_say_that_a_rank_is_lost(tmp_path: Path) -> None:
-    env = {
-        **os.environ,
-        **{"PYTHONPATH": str(SOURCES), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        **{"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())},
-    }
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", RANK], env={**env, "RANK": str(i)}, stderr=subprocess.PIPE, text=True)
-        for i in range(2)
-    ]
+    program = tmp_path / "rank.py"
+    program.write_text(RANK, encoding="utf-8")
+    ranks = forked.ranks(program, [], {**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     try:
-        told = ranks[0].communicate(timeout=300)[1]
+        told, _ = ranks[0].communicate(timeout=300)
     finally:
         for rank in ranks:
-            rank.kill()
-            rank.wait()
+            rank.send_signal(signal.SIGKILL)
     assert ranks[0].returncode == 200 and "Traceback" not in told, told
     assert "error: rank 0: no answer from another rank for 0.05 minutes: its pod or node is gone, or hangs; see" in told
 

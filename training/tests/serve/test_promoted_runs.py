@@ -16,6 +16,7 @@ import torch
 from chat_servers import running
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
+from slow import but_the_first
 from tiny import phase_from
 from trainlab.config import Phase
 from trainlab.serve import client as our_client
@@ -310,8 +311,9 @@ def test_the_adapter_asked_longest_ago_makes_room(
 
 
 @pytest.mark.slow
-def test_a_thousand_answers_are_each_ones_own_while_adapters_load_and_go(
-    runs: Path, tiny_model: Path, phase_dict: dict[str, Any]
+@pytest.mark.parametrize("answers", but_the_first([200, 1000]))
+def test_answers_are_each_ones_own_while_adapters_load_and_go(
+    answers: int, runs: Path, tiny_model: Path, phase_dict: dict[str, Any]
 ) -> None:
     """A room that asks at once, with room for eight of its forty adapters: each answer is the one that the run gives alone."""
     phase = adapted(phase_dict)
@@ -320,7 +322,7 @@ def test_a_thousand_answers_are_each_ones_own_while_adapters_load_and_go(
     assert len(set(own.values())) > len(own) // 2, "adapters that answer alike show nothing"
     engine = inference_engine.load(small, tiny_model.parent, runs / "demo-own")
     chance = random.Random(0)
-    asked = [chance.choice(OTHERS) for _ in range(1000)]
+    asked = [chance.choice(OTHERS) for _ in range(answers)]
     with running(small, runs / "demo-own", engine) as address:
         # more retries than places in the line: a full one answers 429
         room = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=20)
@@ -329,4 +331,4 @@ def test_a_thousand_answers_are_each_ones_own_while_adapters_load_and_go(
     wrong = [name for name, text in zip(asked, told, strict=True) if text != own[name]]
     assert not wrong
     assert len(loaded(engine)) == 8
-    assert next(engine._others._numbers) > 100, "adapters came and went"
+    assert next(engine._others._numbers) > answers / 10, "adapters came and went"

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,6 @@ import httpx
 import pytest
 import torch
 import uvicorn
-from checkout import SOURCES, TESTS
 from pictures import make_images, make_phase
 from safetensors.torch import load_file
 from trained import weights
@@ -30,7 +27,7 @@ from trainlab.recipes import image_network as network
 from trainlab.recipes import image_server as servers
 from trainlab.recipes import image_training, open_inference, resnet
 from trainlab.recipes.base import Run
-from trainlab.run import launch, results, verify_run
+from trainlab.run import results, verify_run
 from trainlab.serve.client import NotServed
 
 TWO_RANKS = """
@@ -137,13 +134,9 @@ def test_told_to_end_it_keeps_a_checkpoint_and_equals_uninterrupted(
 @pytest.mark.slow
 def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TORCHELASTIC"))}
-    env = {**clean, "PYTHONPATH": f"{SOURCES}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"}
     script = tmp_path / "ranks.py"
     script.write_text(TWO_RANKS)
-    launcher = [sys.executable, "-m", "torch.distributed.run", *launch.ONE_MACHINE]
-    command = [*launcher, "--nproc-per-node=2", str(script)]
-    done = subprocess.run([*command, str(tmp_path / "two")], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    forked.ended(forked.ranks(script, [str(tmp_path / "two")], clean))
     train(make_phase(train={"batch_size": 4, "gradient_accumulation": 2}), tmp_path / "one")
     # Each rank normalizes by its own half, as each forward pass of one rank does: weights are equal. The running
     # statistics take both halves at once in one case and one after the other in the other: alike, not equal.
