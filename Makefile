@@ -170,7 +170,7 @@ RESULTS = $(patsubst %,artifacts/%.xml,check api e2e)
 REPORT = --durations=15 --junitxml=artifacts/$(1).xml $(call NAMED,$(1))
 
 tests-api:
-	@exec nice -n 5 $(BIN)/pytest -n 2 $(SPREAD) -m "not tier" tests/api tests/fresh $(call REPORT,api)
+	@exec nice -n 5 $(BIN)/pytest -n 2 $(SPREAD) -m "not tier and not rest" tests/api tests/fresh $(call REPORT,api)
 
 tests-e2e:
 	@exec $(BIN)/pytest -v -m "e2e and not tier and not rest" tests/e2e $(call REPORT,e2e)
@@ -183,7 +183,7 @@ test-api: binaries venv-dev ## what `make test` leaves out of the tests on real 
 test-rest: binaries image venv-dev ##+ what `make test` leaves out of the tests that start runs, playbooks or a cluster: others of a kind that it has
 	@rm -f artifacts/slow.xml artifacts/more.xml
 	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "rest and not tier and not e2e" $(call REPORT,slow)
-	@exec $(BIN)/pytest -v -m "e2e and rest" tests/e2e $(call REPORT,more)
+	@exec $(BIN)/pytest -v -m "e2e and rest and not tier" tests/e2e $(call REPORT,more)
 
 # npm checks the packages against the lock's hashes and runs none of their scripts; no page needs Node.
 ROOM = training/src/trainlab/room/static

@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 GATE = {
     "test_attendees": {"test_two_attendees_from_nothing_to_nothing"},
     "test_dry_run": {
-        "test_everything_rendered_is_taken",
+        "test_everything_rendered_is_taken[today]",
         "test_sub_paths_a_third_volume_and_an_ingress_are_taken[today-trainjob-team]",
         "test_sub_paths_a_third_volume_and_an_ingress_are_taken[today-pytorchjob-]",
         "test_queues_are_taken[today]",
@@ -23,7 +23,7 @@ GATE = {
     },
     "test_image": {"test_checkout_is_sent_built_and_its_digest_written"},
     "test_kueue": {"test_pool_places_and_checks[from 0.20]"},
-    "test_live": {"test_life_of_a_release", "test_applied_twice_is_the_same[trainjob]"},
+    "test_live": {"test_life_of_a_release[helm4]", "test_applied_twice_is_the_same[trainjob]"},
     "test_operators": {"test_installed_once_and_removed_without_a_trace"},
     "test_platform": {"test_from_bare_to_ready_and_back", "test_wrong_input_applies_nothing"},
     "test_release": {"test_trained_as_a_workload_and_torn_down[helm]"},

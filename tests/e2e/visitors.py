@@ -189,6 +189,7 @@ class Visits:
         assert time.monotonic() - began < SOON, "after at most one token of a batch"
         assert server.restarts() == before
 
+    @pytest.mark.rest
     def test_killed_amid_an_answer_it_comes_back_and_says_the_same(self, server: Server) -> None:
         """Who was being answered sees a broken answer, who asks meanwhile reads a sentence, and afterwards all is as it was."""
         ((pod, count),) = server.restarts().items()
@@ -201,6 +202,7 @@ class Visits:
         assert re.match("error: .*(cannot be reached|no model is served yet)", asked), asked
         server.waits_for(lambda: server.restarts() == {pod: count + 1} and server.answered())
 
+    @pytest.mark.rest
     def test_two_promotions_at_once_make_one_server(self, server: Server) -> None:
         """As after a network's cut, when nothing is served: both create it, and both end well."""
         space = server.namespace
