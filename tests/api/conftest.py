@@ -13,7 +13,6 @@ from api_server.training_api import Training
 
 HERE = Path(__file__).resolve().parent
 GATE = {
-    "test_attendees": {"test_two_attendees_from_nothing_to_nothing"},
     "test_dry_run": {
         "test_everything_rendered_is_taken[today]",
         "test_sub_paths_a_third_volume_and_an_ingress_are_taken[today-trainjob-team]",
@@ -22,11 +21,9 @@ GATE = {
         "test_an_unknown_field_is_refused[today]",
     },
     "test_image": {"test_checkout_is_sent_built_and_its_digest_written"},
-    "test_kueue": {"test_pool_places_and_checks[from 0.20]"},
     "test_live": {"test_life_of_a_release[helm4]", "test_applied_twice_is_the_same[trainjob]"},
     "test_operators": {"test_installed_once_and_removed_without_a_trace"},
     "test_platform": {"test_from_bare_to_ready_and_back", "test_wrong_input_applies_nothing"},
-    "test_release": {"test_trained_as_a_workload_and_torn_down[helm]"},
     "test_room": {"test_a_round_has_its_job_by_the_rooms_own_rights"},
     "test_served": {
         "test_a_served_model_is_replaced_only_by_a_promoted_one[helm]",

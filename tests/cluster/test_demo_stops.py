@@ -18,7 +18,6 @@ from e2e import stopping
 from embedded_cluster.base import locks, paths, system
 from embedded_cluster.base.home import MARK
 from fresh import checkout
-from slow import but_the_first
 
 # The disk space of a whole cold demo may not be free next to the caches of the test machine, nor its memory next to a cluster.
 DEMO = """
@@ -63,8 +62,9 @@ def home() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.parametrize(("line", "number", "left"), but_the_first(LINES))
+@pytest.mark.parametrize(("line", "number", "left"), LINES)
 @pytest.mark.slow
+@pytest.mark.rest
 def test_nothing_runs_on_after_a_signal(home: Path, line: str, number: signal.Signals, left: tuple[str, ...]) -> None:
     """One sentence, the signal's exit code, no process, no lock."""
     if left:

@@ -58,7 +58,7 @@ COMMANDS: Mapping[str, tuple[str, int, str]] = {
     "serve": ("serve values/quick.yaml --models models --run-dir x", 2, "trainlab serve needs the training stack"),
 }
 """Each command of trainlab: with arguments, its exit code there, and a part of what it prints."""
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("without_torch")]
+pytestmark = [pytest.mark.slow, pytest.mark.rest, pytest.mark.xdist_group("without_torch")]
 
 
 def _blocks() -> list[tuple[str, str]]:

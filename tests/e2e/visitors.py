@@ -160,6 +160,7 @@ class Visits:
         assert server.refusals is None or error["code"] == server.refusals[status]
         assert server.restarts() == before
 
+    @pytest.mark.rest
     def test_a_hall_that_asks_at_once_is_answered_or_told_when_to_come_back(self, server: Server) -> None:
         before, said = server.restarts(), server.answer()
         with ThreadPoolExecutor(VISITORS) as threads:
@@ -175,6 +176,7 @@ class Visits:
         assert len(replies) - len(refused) > (server.line or VISITORS - 1), "a full line is answered"
         assert server.restarts() == before
 
+    @pytest.mark.rest
     def test_visitors_who_leave_keep_nobody_waiting(self, server: Server) -> None:
         before = server.restarts()
 

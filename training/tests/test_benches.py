@@ -95,6 +95,7 @@ def test_the_sharded_part_resumes_from_its_checkpoint(bench: Any, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_rank_0_of_8_trains_without_the_others(bench: Any, tmp_path: Path) -> None:
     """The part of the list for which a GPU is lent first: through our trainer, with everything that the end of a step asks."""
     out = tmp_path / "rows.jsonl"

@@ -206,6 +206,7 @@ def test_whole_weights_and_a_text_phase_answer_as_they_were_scored(
     assert answered(jobs, environment) == expected
 
 
+@pytest.mark.rest
 def test_the_models_of_survival_and_lyrics_answer_as_they_were_scored(
     tmp_path: Path, tiny_model: Path, environment: dict[str, str], phase_dict: dict[str, Any]
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_round_is_trained_once_and_each_visitor_gets_a_decision(
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_a_killed_worker_goes_on_from_its_checkpoint(
     runner: Callable[..., LocalRunner], rows: list[dict[str, Any]]
 ) -> None:
