@@ -245,7 +245,7 @@ def _torchrun(run: Run, args: argparse.Namespace) -> int:
             from trainlab.run.worker import forked_rank
 
             torch.set_num_threads(1)  # where torch was there before the environment was set
-            gc.disable()  # a sixth of the time of the imports would be collections, which free nothing of what is imported
+            gc.disable()  # an eighth of the time of the imports would be collections, which free nothing of what is imported
             recipes.get_recipe(phase).preload()
             gc.freeze()  # a collection in a rank would copy the pages that it shares with this process
             gc.enable()
