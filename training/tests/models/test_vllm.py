@@ -256,6 +256,7 @@ def test_the_room_refuses_an_engine_that_mixes_adapters_up(
     with server(runs["base"], ["--max-loras=4"], env, tmp_path) as url:
         engine = purity.Engine(url, preamble=10)
         result = purity.drill(engine, sorted(tmp_path.glob("a*")), requests=1000, at_once=8)
+    print(f"vLLM {version}: {result}")
     assert result["distinct"] > 40 and result["loaded"] >= 40, result
     assert (result["crossed"] + result["stale"] > 0) is fails, result
     assert (tuple(map(int, version.split("."))) < stage_check.VLLM_PURE) is fails
