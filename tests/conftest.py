@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
@@ -96,15 +95,18 @@ class ProcessorTime:
 
 def _processor_seconds() -> float:
     """Return what this process and its children took, those that run included; of their children those that have ended."""
-    total = sum(os.times()[:4])
-    for children in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread or a child that ends meanwhile
-            for child in children.read_text("ascii").split():
-                fields = Path(f"/proc/{child}/stat").read_text("utf-8").rpartition(")")[2].split()
-                total += sum(map(int, fields[11:15])) / os.sysconf(
-                    "SC_CLK_TCK"
-                )  # utime, stime, cutime, cstime: proc(5)
-    return total
+    texts = [_text(path) for path in Path("/proc/self/task").glob("*/children")]
+    stats = [_text(Path("/proc", child, "stat")) for text in texts for child in text.split()]
+    ticks = sum(sum(map(int, text.rpartition(")")[2].split()[11:15])) for text in stats)  # utime to cstime: proc(5)
+    return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _text(path: Path) -> str:
+    """Return what /proc has there; nothing for what has ended meanwhile."""
+    try:
+        return path.read_text("utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _file(item: pytest.Item) -> str:
