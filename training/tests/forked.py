@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def ranks(program: Path, arguments: Sequence[str], env: Mapping[str, str]) -> li
 
 def ended(runs: Sequence[Run]) -> str:
     """Return what they print until all have ended well."""
-    text = "".join(run.communicate(timeout=600)[0] for run in runs)
+    with ThreadPoolExecutor() as readers:  # at once: a rank whose pipe is full would wait, and the others for it
+        text = "".join(output for output, _ in readers.map(lambda run: run.communicate(timeout=600), runs))
     assert [run.returncode for run in runs] == [0] * len(runs), text
     return text
 
