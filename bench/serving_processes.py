@@ -136,8 +136,8 @@ def started(
             port = free_port()
             log = folder / f"{'-'.join(models)}.log"
             command = [sys.executable, *argv, "--host=127.0.0.1", f"--port={port}"]
-            with log.open("wb") as errors:
-                process = subprocess.Popen(command, env=env, stdout=errors, stderr=subprocess.STDOUT)
+            with log.open("wb") as output:
+                process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT)
             stack.callback(_end, process)
             running.append((process, f"http://127.0.0.1:{port}", log))
             urls |= dict.fromkeys(models, f"http://127.0.0.1:{port}")

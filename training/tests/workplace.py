@@ -26,13 +26,13 @@ class Workplace:
 
     def command(self, verb: str, *more: str, **env: str) -> forked.Run:
         """Start `trainlab VERB` with the folders of model and data set, without its imports."""
-        return forked.Run([verb, *more, *self._folders()], _environment(env))
+        return forked.Run([verb, *more, *self._folders()], environment(**env))
 
     def python(self, *more: str, before: tuple[str, ...] = (), **env: str) -> "subprocess.Popen[str]":
         """Start `trainlab run` in a Python of its own, or the command `before` with it as arguments."""
         command = [*before, sys.executable, "-m", "trainlab.cli", *self._run(more), *self._folders()]
         return subprocess.Popen(
-            command, env=_environment(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, env=environment(**env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
     def _run(self, more: tuple[str, ...]) -> list[str]:
@@ -42,6 +42,7 @@ class Workplace:
         return ["--models", str(self.root / "models"), "--data", str(self.root / "data")]
 
 
-def _environment(more: dict[str, str]) -> dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
+    """Return the variables of a shell in which nothing of a job, of trainlab or of torchrun is set, and `more`."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TRAINLAB_", "TORCHELASTIC"))}
     return {**clean, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1", **more}

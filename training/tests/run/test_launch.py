@@ -160,7 +160,7 @@ def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> N
     """On a real full file system: one sentence, exit code 1, and the same command goes on from the last good one."""
     train = {
         **TRAIN,
-        "epochs": 30,
+        "epochs": 60,
         "checkpoints": 3,
     }  # seconds between two checkpoints, so that the disk is full by then
     phase = phase_from({**place.phase.model_dump(), "train": train, "resources": {"nodes": 1}})
@@ -168,11 +168,11 @@ def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> N
     disk = place.root / "full"
     disk.mkdir()
     before = ("unshare", "--mount", "sh", "-c", FULL_DISK, "sh")
-    run = work.python("--run", "full", "--processes", "1", before=before, DISK=str(disk), FIRST="checkpoint-100")
+    run = work.python("--run", "full", "--processes", "1", before=before, DISK=str(disk), FIRST="checkpoint-200")
     output = run.communicate(timeout=300)[0]
-    assert "first run: 1, then there are: checkpoint-100/complete.json" in output, output
+    assert "first run: 1, then there are: checkpoint-200/complete.json" in output, output
     assert "the volume is full while" in output and "Traceback" not in output, output
-    assert "checkpoint-100; free space" in output and f"resuming from {disk}/checkpoints/checkpoint-100" in output, (
+    assert "checkpoint-200; free space" in output and f"resuming from {disk}/checkpoints/checkpoint-200" in output, (
         output
     )
     assert "second run: 0" in output, output

@@ -15,7 +15,7 @@ from trainlab.engine import checkpoints
 from trainlab.run import attempts
 from workplace import Workplace
 
-TRAIN = {"epochs": 25, "batch_size": 1, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
+TRAIN = {"epochs": 50, "batch_size": 1, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
 JOBSET = {"JOB_COMPLETION_INDEX": "0"}
 
 

@@ -1,7 +1,6 @@
 """Recipe cpt on a random model: its loss is the plain one, ties survive, and resuming and ranks change nothing."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import forked
 import pytest
 import tiny
 import torch
-from checkout import SOURCES
 from safetensors.torch import load_file
 from tiny import make_phase, write_text
 from trained import assert_same, weights
@@ -27,6 +25,7 @@ from trainlab.recipes import cpt
 from trainlab.run import results
 from trainlab.serve import inference_engine
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from workplace import environment
 
 Make = Callable[..., TrainingJob]
 TRAIN = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.1}
@@ -237,8 +236,7 @@ def test_two_ranks_make_one_run_that_equals_one_rank_with_accumulation(
     models = tmp_path / "models"
     shutil.copytree(tiny_model, models / "tiny")
     write_text(models / "text.jsonl")
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TRAINLAB_", "TORCHELASTIC"))}
-    env = {**clean, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1"}
+    env = environment()
     for name, accumulation, processes in (("two", 1, "2"), ("one", 2, "1")):
         phase = phase_of(phase_dict, train={"batch_size": 2, "gradient_accumulation": accumulation})
         (tmp_path / "phase.json").write_text(json.dumps({"phase": phase.model_dump(mode="json")}))

@@ -1,7 +1,6 @@
 """Training of the image recipe: resumed = uninterrupted, two ranks = one, broken checkpoints, a full run with its server."""
 
 import json
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from trainlab.recipes import image_training, open_inference, resnet
 from trainlab.recipes.base import Run
 from trainlab.run import results, verify_run
 from trainlab.serve.client import NotServed
+from workplace import environment
 
 TWO_RANKS = """
 import sys, pathlib
@@ -133,10 +133,9 @@ def test_told_to_end_it_keeps_a_checkpoint_and_equals_uninterrupted(
 
 @pytest.mark.slow
 def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TORCHELASTIC"))}
     script = tmp_path / "ranks.py"
     script.write_text(TWO_RANKS)
-    forked.ended(forked.ranks(script, [str(tmp_path / "two")], clean))
+    forked.ended(forked.ranks(script, [str(tmp_path / "two")], environment()))
     train(make_phase(train={"batch_size": 4, "gradient_accumulation": 2}), tmp_path / "one")
     # Each rank normalizes by its own half, as each forward pass of one rank does: weights are equal. The running
     # statistics take both halves at once in one case and one after the other in the other: alike, not equal.
@@ -347,10 +346,9 @@ def test_a_run_without_a_network_is_said(tmp_path: Path) -> None:
 def test_the_command_line_runs_the_digits_and_goes_on_where_it_is_complete(tmp_path: Path) -> None:
     phase = make_phase(train={"epochs": 1, "batch_size": 64, "checkpoints": 1})
     (tmp_path / "phase.json").write_text(json.dumps({"phase": phase.model_dump(mode="json")}))
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TRAINLAB_", "TORCHELASTIC"))}
     folders = ["--models", str(tmp_path / "models"), "--out", str(tmp_path), "--run", "digits"]
     for words in ("trainlab: gate: ", "is complete: nothing to do"):
-        run = forked.Run(["run", str(tmp_path / "phase.json"), *folders], {**clean, "OMP_NUM_THREADS": "1"})
+        run = forked.Run(["run", str(tmp_path / "phase.json"), *folders], environment())
         output, _ = run.communicate(timeout=600)
         assert run.returncode == 0 and words in output, output
     manifest = json.loads((tmp_path / "digits" / "manifest.json").read_text())
