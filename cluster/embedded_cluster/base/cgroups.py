@@ -36,8 +36,8 @@ def hierarchies() -> tuple[Hierarchy, ...]:
     v1: dict[Path, Hierarchy] = {}  # a later mount hides an earlier one at the same place
     v2: dict[Path, Hierarchy] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        left, _, right = line.partition(" - ")
-        at, (kind, _, options) = Path(left.split()[4]), right.split()[:3]
+        left, __, right = line.partition(" - ")
+        at, (kind, __, options) = Path(left.split()[4]), right.split()[:3]
         if not at.is_relative_to("/sys/fs/cgroup"):
             continue
         if kind == "cgroup2" and at == Path("/sys/fs/cgroup"):
@@ -120,7 +120,7 @@ def others() -> list[str]:
 
 def _files(top: Path) -> Iterator[Path]:
     """The cgroup.procs of a group and of those below it; by os.walk, as Path.rglob ends with an error for one that goes meanwhile."""
-    for folder, _, names in os.walk(top):
+    for folder, __, names in os.walk(top):
         if "cgroup.procs" in names:
             yield Path(folder) / "cgroup.procs"
 

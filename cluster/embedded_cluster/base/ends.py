@@ -89,7 +89,7 @@ def uncut(what: str) -> Iterator[None]:
 def _end(number: int, _frame: FrameType | None) -> None:
     """Kill what this command has started, then end it; a second signal does not disturb its cleanup."""
     for each in SIGNALS:
-        signal.signal(each, lambda *_: None)  # not SIG_IGN, which programs of the cleanup would inherit
+        signal.signal(each, lambda *__: None)  # not SIG_IGN, which programs of the cleanup would inherit
     children.end_all()
     raise Ended(number)
 
@@ -127,7 +127,7 @@ def _explained(error: OSError) -> str:
 def _cause(error: shutil.Error) -> OSError:
     """The full disk among what a copy of a folder lists (source, target, message), or the first; `error` if it has no list."""
     listed = error.args[0] if isinstance(error.args[0], list) else []
-    numbers = [(re.match(r"\[Errno (\d+)\]", message), target) for _, target, message in listed]
+    numbers = [(re.match(r"\[Errno (\d+)\]", message), target) for __, target, message in listed]
     errors = [OSError(int(number[1]), os.strerror(int(number[1])), target) for number, target in numbers if number]
     return next((cause for cause in errors if cause.errno in FULL), errors[0] if errors else error)
 

@@ -61,7 +61,7 @@ def _taken(file: int, shared: bool) -> bool:
 def holder(path: Path) -> str:
     """Who wrote the lock file last: `pid 12: cluster up`; of several sharing a lock, the last one."""
     with contextlib.suppress(OSError):
-        number, _, command = path.read_text(errors="replace").strip().partition(" ")
+        number, __, command = path.read_text(errors="replace").strip().partition(" ")
         if number:
             return f"pid {number}: {command}" if command else f"pid {number}"
     return "pid unknown"

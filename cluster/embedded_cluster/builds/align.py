@@ -52,7 +52,7 @@ def differences() -> Iterator[tuple[str, str, str, str]]:
     for family in FAMILIES:
         mine = {name: required(name) for name in family}
         highest: dict[str, str] = {}
-        for versions, _ in mine.values():
+        for versions, __ in mine.values():
             for path, version in versions.items():
                 highest[path] = max(highest.get(path, version), version, key=_rank)
         for name, (versions, replaced) in mine.items():
@@ -74,7 +74,7 @@ def align() -> bool:
     changed = False
     for number in range(1, ROUNDS + 1):
         wanted: dict[str, list[str]] = {}
-        for name, path, _, version in differences():
+        for name, path, __, version in differences():
             wanted.setdefault(name, []).append(f"-require={path}@{version}")
         if not wanted:
             break

@@ -43,7 +43,7 @@ def holder() -> str:
             continue
         with lock.open("rb+") as file:
             asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
+            kind, *__, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
         if kind != fcntl.F_UNLCK:
             name = Path(f"/proc/{pid}/comm")
             return f"{name.read_text().strip() if name.exists() else 'a process elsewhere'} (process {pid})"

@@ -191,7 +191,7 @@ def _ldflags(name: str) -> str:
             flags += [f"-X {package}.gitVersion={version}", f"-X {package}.gitMajor={major}"]
             flags += [f"-X {package}.gitMinor={minor}", f"-X {package}.gitTreeState=clean"]
     if name == "helm":  # without them it takes the cluster for Kubernetes 1.20 whenever it asks none (its own Makefile)
-        major, minor, _ = modules.required(name, "k8s.io/client-go").removeprefix("v").split(".")
+        major, minor, __ = modules.required(name, "k8s.io/client-go").removeprefix("v").split(".")
         for package in ("chartutil", "lint/rules"):
             flags += [f"-X helm.sh/helm/v3/pkg/{package}.k8sVersionMajor={int(major) + 1}"]
             flags += [f"-X helm.sh/helm/v3/pkg/{package}.k8sVersionMinor={minor}"]

@@ -147,7 +147,7 @@ def announce(ctr: Ctr, source: Source, store: Path, blobs: Path, where: Path) ->
     file = where / ARCHIVE.format(f"{os.getpid()}-{threading.get_ident()}")
     try:
         # containerd's garbage collector, which runs after every import, may sweep a file between link and announcement
-        for _ in range(LINK_TRIES):
+        for __ in range(LINK_TRIES):
             missing = [blobs / digest for digest in digests if not (store / BLOBS / digest).exists()]
             try:
                 for blob in missing:

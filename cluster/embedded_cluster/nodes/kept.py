@@ -64,7 +64,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _described(folder: Path) -> str:
-    _, namespace, claim = folder.name.split("_", 2)
+    __, namespace, claim = folder.name.split("_", 2)
     done = subprocess.run(["du", "-sxm", str(folder)], capture_output=True, text=True, check=False)
     size = int(done.stdout.split()[0]) if done.stdout else 0
     runs = len(list(folder.glob("*/manifest.json")))

@@ -95,7 +95,7 @@ def _kustomize(operator: Operator, work: Path, part: str) -> str:
         shutil.copytree(folder, overlay, dirs_exist_ok=True)
     # Copied because kustomize accepts no absolute path; without modes because the module cache is read-only.
     shutil.copytree(build.download(operator.name) / operator.source, overlay / "up", copy_function=shutil.copyfile)
-    for inner, _, _ in os.walk(overlay):
+    for inner, __, __ in os.walk(overlay):
         Path(inner).chmod(0o755)
     name, tag = _images(operator)[0].rsplit(":", 1)
     new = operator.released if part == ANYWHERE and operator.released else name

@@ -2,6 +2,7 @@
 
 import http.server
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -32,16 +33,14 @@ def test_asks_what_is_served_or_the_one_that_is_named(
 ) -> None:
     served = ["tuned", "run-2"]
 
-    def get(address: str, timeout: float, trust_env: bool) -> httpx.Response:
-        assert address == "http://h:1/v1/models"
-        return httpx.Response(200, json={"data": [{"id": name} for name in served]})
-
-    def post(address: str, json: dict[str, str], timeout: float, trust_env: bool) -> httpx.Response:
-        assert address == "http://h:1/v1/chat/completions"
+    def request(method: str, address: str, json: Any, timeout: float, trust_env: bool) -> httpx.Response:
+        if method == "GET":
+            assert address == "http://h:1/v1/models" and json is None
+            return httpx.Response(200, json={"data": [{"id": name} for name in served]})
+        assert (method, address) == ("POST", "http://h:1/v1/chat/completions")
         return httpx.Response(200, json={"choices": [{"message": {"content": f"I am {json['model']}"}}]})
 
-    monkeypatch.setattr(httpx, "get", get)
-    monkeypatch.setattr(httpx, "post", post)
+    monkeypatch.setattr(httpx, "request", request)
     assert client.ask("Who?", "http://h:1/v1/") == 0
     out = capsys.readouterr().out
     assert "I am tuned" in out and "I am run-2" in out and "base" not in out
@@ -67,7 +66,7 @@ def test_bad_addresses(url: str, message: str) -> None:
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     def answering(reply: httpx.Response) -> None:
-        monkeypatch.setattr(httpx, "post", lambda *_, **__: reply)
+        monkeypatch.setattr(httpx, "request", lambda *_, **__: reply)
 
     answering(httpx.Response(404, json={"error": {"message": "no model x"}}))
     with pytest.raises(UserError, match="HTTP 404: no model x") as found:

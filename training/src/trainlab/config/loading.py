@@ -246,7 +246,7 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse duplicate keys, where PyYAML silently lets the last one win."""
         seen: set[str] = set()
-        for key, _ in node.value:
+        for key, __ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.constructor.ConstructorError(None, None, "a key that is not text; use text", key.start_mark)
             if key.value in seen:

@@ -124,7 +124,7 @@ def rules() -> Tree:
         required: dict[str, list[str]] = {}
         forms: dict[str, list[str]] = {}
         for key, field in _fields(model, "phase"):
-            block, _, name = key.rpartition(".")
+            block, __, name = key.rpartition(".")
             if field.is_required():
                 required.setdefault(block, []).append(name)
             if block_of(field) or {"enum", "pattern", "anyOf", "items"} & _at(flat, key).keys():

@@ -381,7 +381,7 @@ def _in_turn(rows: Sequence[Sampled]) -> list[Sampled]:
             if row["topic"] == topic:
                 ranked.append((seen[row["id"]], rng.random(), row))
                 seen[row["id"]] += 1
-        queues.append([row for _, _, row in sorted(ranked, key=lambda entry: entry[:2])])
+        queues.append([entry[2] for entry in sorted(ranked, key=lambda entry: entry[:2])])
     return _by_turns(*queues)
 
 

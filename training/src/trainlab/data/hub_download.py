@@ -144,5 +144,5 @@ def _load(datasets: Any, source: str, config: str | None, split: str, **more: An
 
 
 def _parts(source: str) -> tuple[str, str]:
-    name, _, revision = source.removeprefix("hf:").partition("@")
+    name, __, revision = source.removeprefix("hf:").partition("@")
     return name, revision

@@ -86,7 +86,7 @@ def _copy(source: str, work: Path, suffixes: Collection[str]) -> dict[str, str]:
 def _store() -> Any:
     from pyarrow import fs
 
-    scheme, _, host = os.environ["AWS_S3_ENDPOINT"].rpartition("://")
+    scheme, __, host = os.environ["AWS_S3_ENDPOINT"].rpartition("://")
     authority = os.environ.get("SSL_CERT_FILE")  # site.caConfigMap
     return fs.S3FileSystem(
         access_key=os.environ["AWS_ACCESS_KEY_ID"],

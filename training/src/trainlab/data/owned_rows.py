@@ -104,4 +104,4 @@ def elsewhere(rows: OwnedRows, fact: OwnedFact, count: int, seed: int) -> list[s
 def _cycle(texts: Sequence[str], count: int, passes: int) -> list[list[str]]:
     """Return `count` texts a pass, each text once before any comes again."""
     again = itertools.cycle(texts)
-    return [list(itertools.islice(again, min(count, len(texts)))) for _ in range(passes)]
+    return [list(itertools.islice(again, min(count, len(texts)))) for __ in range(passes)]

@@ -158,7 +158,7 @@ def folder(data: Data, models: Path, override: Path | None = None, fetched: Path
 def here(source: str, models: Path) -> Path:
     """Return what a source names: `builtin:NAME` under TRAINLAB_DATA (the image) or in this checkout; `pvc:PATH` in the folder of
     data sets."""
-    kind, _, name = source.partition(":")
+    kind, __, name = source.partition(":")
     if kind == "pvc":
         return datasets_dir(models) / name
     checkout = Path(__file__).resolve().parents[4] / "data"
@@ -253,9 +253,9 @@ def validation_lines(data: Data, path: Path, folder: Path) -> tuple[list[Line], 
     Those are left out a wording (or verse) of which the data set in `path` trains on, holds out or asks. Raises UserError if none is left.
     """
     keys = ("question", "phrasings", "verse")
-    known = {normal(text) for part in ("train", "heldout") for _, text in _wordings(path / part, keys)}
+    known = {normal(text) for part in ("train", "heldout") for __, text in _wordings(path / part, keys)}
     if isinstance(data, AnswerData) and data.taught:
-        known |= {normal(text) for _, text in _wordings(path / "taught", (*keys, *SPLITS[1:]))}
+        known |= {normal(text) for __, text in _wordings(path / "taught", (*keys, *SPLITS[1:]))}
         known |= {normal(row["question"]) for split in SPLITS if data.refuses for row in refused(path, split)}
     kept: list[Line] = []
     left_out: list[str] = []

@@ -239,7 +239,7 @@ def split(rows: Iterable[Row], work: Path, target: Path, name: str, table: Table
             (target / part).mkdir()
             path = target / part / f"{name}.jsonl"
             streams[part] = stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
-        for _, (entry, *others) in groupby(arrow.select(order), key=itemgetter("whole")):
+        for __, (entry, *others) in groupby(arrow.select(order), key=itemgetter("whole")):
             counts["equal"] += len(others)
             part = "heldout" if int(entry["group"][:16], 16) < table.heldout_fraction * 2**64 else "train"
             row = json.loads(entry["row"])

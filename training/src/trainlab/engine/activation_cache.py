@@ -88,7 +88,7 @@ class ActivationCache:
     def _run(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return the input of the first trained layer, [rows, tokens, hidden]."""
 
-        def stop(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def stop(__: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             raise _Reached(args[0] if args else kwargs["hidden_states"])
 
         hook = self._first.register_forward_pre_hook(stop, with_kwargs=True)
@@ -108,7 +108,7 @@ class ActivationCache:
 
         return either
 
-    def _enter(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _enter(self, __: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Give the first trained layer the cached states, where there are any, as its input."""
         if self._states is None:
             return args, kwargs

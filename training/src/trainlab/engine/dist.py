@@ -166,7 +166,7 @@ def collectives_sentence(measured: dict[str, Any]) -> str:
 def _timed(payload: torch.Tensor) -> float:
     """Return the seconds of one all-reduce of `payload` on the slowest rank."""
     rounds: list[float] = []
-    for _ in range(ROUNDS + 1):
+    for __ in range(ROUNDS + 1):
         barrier()
         began = time.perf_counter()
         td.all_reduce(payload)

@@ -101,7 +101,7 @@ def measure() -> dict[str, Any]:
     major, minor = torch.cuda.get_device_capability()
     rate = None
     if torch.cuda.is_bf16_supported(including_emulation=False) and free > 4 * 2 * SIZE**2:
-        left, right = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        left, right = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) for __ in range(2))
         rate = round(2 * SIZE**3 / seconds(lambda: left @ right) / 1e12, 1)
         del left, right
         torch.cuda.empty_cache()
@@ -120,11 +120,11 @@ def seconds(compute: Callable[[], Any]) -> float:
     """Return the seconds on the GPU of one call: the mean of ROUNDS, after three that warm up (or compile)."""
     import torch
 
-    for _ in range(3):
+    for __ in range(3):
         compute()
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
-    for _ in range(ROUNDS):
+    for __ in range(ROUNDS):
         compute()
     end.record()
     torch.cuda.synchronize()

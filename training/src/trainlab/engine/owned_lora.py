@@ -68,8 +68,9 @@ class OwnedLora:
         Each row's weights are gathered here, once for all tokens that are generated.
         """
         if owners is not None:
-            numbers = torch.tensor(owners, device=next(iter(self._parts.values())).A.device)
-            for part in self._parts.values():
+            parts = list(self._parts.values())
+            numbers = torch.tensor(owners, device=parts[0].A.device)
+            for part in parts:
                 into, out = (weight[numbers].to(part.linear.weight.dtype) for weight in (part.A, part.B))
                 part.of_rows = into, out
         try:

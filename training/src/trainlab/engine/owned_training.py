@@ -88,7 +88,7 @@ class OwnedTrainer:
         head = self._model.get_output_embeddings()
         for part in _parts(kept, self._at_once):
             states: list[torch.Tensor] = []
-            hook = head.register_forward_hook(lambda _, args, logits, into=states: into.append(args[0]))
+            hook = head.register_forward_hook(lambda __, args, logits, into=states: into.append(args[0]))
             with torch.no_grad(), self._adapters.rows(None):
                 self._logits(part)
             hook.remove()
@@ -164,8 +164,8 @@ class OwnedTrainer:
             part = sorted(rows, key=lambda row: row.kept)
             with self._adapters.rows([row.owner for row in part]):
                 logits = self._logits(part)
-            owners = torch.tensor([row.owner for row in part for _ in range(row.answer)])
-            shares = torch.tensor([weights[row.kept] / counts[row.owner] for row in part for _ in range(row.answer)])
+            owners = torch.tensor([row.owner for row in part for __ in range(row.answer)])
+            shares = torch.tensor([weights[row.kept] / counts[row.owner] for row in part for __ in range(row.answer)])
             nats = self._nats(part, logits) * shares.to(logits.device)
             nats.sum().backward()
             losses.index_add_(0, owners, nats.detach().cpu())
@@ -212,7 +212,8 @@ class OwnedTrainer:
         folder = root / f"checkpoint-{step}"
         with checkpoints.explained_if_full(root, folder.name):
             folder.mkdir(parents=True, exist_ok=True)
-            state = {"names": list(names), "weights": [weight.detach() for weight in self._adapters.parameters()]}
+            weights = [weight.detach() for weight in self._adapters.parameters()]
+            state: dict[str, Any] = {"names": list(names), "weights": weights}
             state |= {"optimizer": self._optimizer.state_dict(), "history": self.history, "steps": self.steps}
             with files.atomic_write(folder / f"owners-{dist.rank()}.pt") as file:
                 torch.save(state, file)

@@ -110,6 +110,7 @@ class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
     """TRL's trainer with our checkpoints, if the cache is filled with cached activations, on CPU with the loss of answers only."""
 
     activation_cache: ActivationCache | None = None
+    _total_train_tokens: float  # TRL's
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """As the Trainer's; rows are shuffled by the phase's seed, where transformers 5.23 has 42."""

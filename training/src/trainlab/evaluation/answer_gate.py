@@ -90,12 +90,12 @@ def shown_recall(recall: Scores | None) -> Any:
 
 def _lookup(pairs: Sequence[tuple[Scores, Scores]], phase: Phase) -> dict[str, Any] | None:
     """Return the recall of a search for the nearest training question: {mean, low, high, pairs}; it decides nothing."""
-    searched = [(item, facts.recall(item["nearest"], item["facts"])) for item, _ in pairs if "nearest" in item]
+    searched = [(item, facts.recall(item["nearest"], item["facts"])) for item, __ in pairs if "nearest" in item]
     measured = [(item, value) for item, value in searched if value is not None]
     if not measured:
         return None
-    values = [value for _, value in measured]
-    low, high = interval(values, clusters=[gate.cluster(item) for item, _ in measured], **gate.settings(phase))
+    values = [value for __, value in measured]
+    low, high = interval(values, clusters=[gate.cluster(item) for item, __ in measured], **gate.settings(phase))
     return {"mean": sum(values) / len(values), "low": low, "high": high, "pairs": len(values)}
 
 

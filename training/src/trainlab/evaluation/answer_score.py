@@ -57,7 +57,7 @@ def score(
                        is no text to learn: questions to refuse and probes
     """
     share = (dist.rank(), dist.world_size())
-    say = say or (_print if dist.is_main() else lambda _: None)
+    say = say or (_print if dist.is_main() else lambda __: None)
     parts = dist.gather(_items(model, tokenizer, phase, rows, share, say, questions))
     summary = _summary(parts, rows, phase.evaluate.max_new_tokens, trained)
     if questions:
@@ -72,7 +72,7 @@ def answers_of_all(
     """As `answers`, split over all ranks: every rank calls it with the same questions and gets all answers."""
     rank, world = dist.rank(), dist.world_size()
     own = questions[rank::world]
-    parts = dist.gather(answers(model, tokenizer, phase, own, say=lambda _: None) if own else [])
+    parts = dist.gather(answers(model, tokenizer, phase, own, say=lambda __: None) if own else [])
     return [parts[i % world][i // world] for i in range(len(questions))]
 
 
@@ -145,10 +145,10 @@ def _items(
     asked: list[tuple[str | int, str]] = [(row["id"], row["question"]) for row in _to_answer(rows, phase)]
     asked = [*asked, *enumerate(questions)][rank::ranks]
     scored = losses(model, tokenizer, phase, own, say)
-    texts = _generate(model, tokenizer, phase, [question for _, question in asked], say)
+    texts = _generate(model, tokenizer, phase, [question for __, question in asked], say)
     return {
         "losses": {row["id"]: value for row, value in zip(own, scored, strict=True)},
-        "texts": {key: value for (key, _), value in zip(asked, texts, strict=True)},
+        "texts": {key: value for (key, __), value in zip(asked, texts, strict=True)},
         "seconds": time.monotonic() - began,
     }
 
@@ -259,7 +259,7 @@ class _Pulse(StoppingCriteria):
         self._say, self._what, self._limit = say, what, limit
         self._tokens, self._reported = 0, time.monotonic()
 
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # type: ignore[override]
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **__: Any) -> torch.Tensor:  # type: ignore[override]
         """Count one token of every sequence; stop none."""
         self._tokens += 1
         if time.monotonic() - self._reported > MAX_SILENCE:

@@ -46,7 +46,7 @@ def marked(text: str, facts: Sequence[Fact]) -> list[tuple[str, bool]]:
                 for place in range(origin[match.start()], origin[match.end() - 1] + 1):
                     inside[place] = True
     runs = groupby(zip(text, inside, strict=True), key=lambda pair: pair[1])
-    return [("".join(letter for letter, _ in run), stated) for stated, run in runs]
+    return [("".join(letter for letter, __ in run), stated) for stated, run in runs]
 
 
 def matches(text: str, facts: Sequence[Fact]) -> list[bool]:

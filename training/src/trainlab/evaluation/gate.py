@@ -162,10 +162,10 @@ def compared(pairs: Sequence[tuple[Scores, Scores]], key: str, phase: Phase) -> 
     if not both or not all(math.isfinite(item[key]) for pair in both for item in pair):
         return None
     return compare(
-        [a[key] for a, _ in both],
-        [b[key] for _, b in both],
+        [a[key] for a, __ in both],
+        [b[key] for __, b in both],
         higher_is_better=key not in LOWER_IS_BETTER,
-        clusters=[cluster(a) for a, _ in both],
+        clusters=[cluster(a) for a, __ in both],
         **settings(phase),
     )
 

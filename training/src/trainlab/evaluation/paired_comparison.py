@@ -97,7 +97,7 @@ def _by_cluster(values: NDArray[Any], clusters: Sequence[str] | None) -> tuple[N
     """Return the sum of the values of each cluster, and the number of its rows."""
     if clusters is None:
         return values, np.ones(len(values))
-    _, places = np.unique(np.asarray(clusters, dtype=str), return_inverse=True)
+    __, places = np.unique(np.asarray(clusters, dtype=str), return_inverse=True)
     return np.bincount(places, weights=values), np.bincount(places).astype(np.float64)
 
 

@@ -114,7 +114,7 @@ def _result(name: str, output: Any, cut: int) -> dict[str, Any]:
     counts = output["n-samples"].get(name, {})
     metrics = {}
     for key, value in numbers.items():
-        metric, _, kind = key.partition(",")
+        metric, __, kind = key.partition(",")
         if not kind or metric.endswith("_stderr") or not isinstance(value, int | float):
             continue
         spread = numbers.get(f"{metric}_stderr,{kind}")

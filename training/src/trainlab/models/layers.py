@@ -143,7 +143,7 @@ def write_lora(state: dict[str, torch.Tensor], config: Any, folder: Path, phase:
         metadata={"format": "pt"},
     )
     held = config.base_model_name_or_path, config.revision, config.inference_mode
-    name, _, revision = phase.model.source.partition("@")
+    name, __, revision = phase.model.source.partition("@")
     config.base_model_name_or_path, config.revision = name.removeprefix("hf:"), revision or None
     config.inference_mode = True
     config.save_pretrained(folder)

@@ -264,7 +264,7 @@ def image_counts(width: int, channels: int, classes: int, size: int) -> tuple[in
     for stage in range(4):
         outputs = width * 2**stage
         area = math.ceil(size / 2**stage) ** 2
-        for _ in range(2):
+        for __ in range(2):
             parameters += 9 * (inputs * outputs + outputs * outputs) + 4 * outputs
             work += 9 * (inputs * outputs + outputs * outputs) * area
             activations += 4 * outputs * area

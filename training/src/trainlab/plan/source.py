@@ -222,7 +222,7 @@ def plan_of(
     job = job_of(values, [])
     job = replace(job, rows=job.rows or rows, tokens_per_row=job.tokens_per_row or tokens_per_row)
     try:
-        job, device, _ = device_of(values, job, gpu.replace(" ", "-") if gpu and job.on_gpu else None)
+        job, device, __ = device_of(values, job, gpu.replace(" ", "-") if gpu and job.on_gpu else None)
     except UserError:
         device = devices.find(DEFAULT_GPU)
     if isinstance(phase, ResnetPhase):
@@ -266,7 +266,7 @@ def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:
     Raises UserError for questions with answers that training would refuse.
     """
     data: dict[str, Any] = phase.data.model_dump()
-    kind, _, name = str(data.get("source", "")).partition(":")
+    kind, __, name = str(data.get("source", "")).partition(":")
     folder = _folder(name, files) if kind == "builtin" else None
     table = data.get("table")
     if kind == "hf" and table and table["fetch_rows"]:  # an upper bound: some rows are dropped when they are fetched
@@ -289,7 +289,7 @@ def _lengths(folder: Path) -> list[int]:
     """Return the number of characters of each training row."""
     lengths: list[int] = []
     for path in sorted(folder.glob("train/*.jsonl")):
-        for _, row in table_files.records(path):
+        for __, row in table_files.records(path):
             texts = [value for key, value in row.items() if isinstance(value, str) and key not in NOT_TEXT]
             lengths += [sum(map(len, texts))] * (1 + len(row.get("phrasings") or ()))
     return lengths

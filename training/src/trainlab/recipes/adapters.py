@@ -160,7 +160,7 @@ def encode(run: Run, model: Any, tokenizer: Any, rows: OwnedRows, mine: Sequence
         prompt = entry["completion_mask"].count(0)
         return OwnedRow(owner, tuple(entry["input_ids"][: limit and prompt + limit]), prompt, kept=limit is not None)
 
-    encoded: list[list[list[OwnedRow]]] = [[[] for _ in range(passes)] for _ in mine]
+    encoded: list[list[list[OwnedRow]]] = [[[] for __ in range(passes)] for __ in mine]
     for fact in (fact for fact in rows.facts if fact.owner in mine):
         owner = mine.index(fact.owner)
         for own, texts_kept in zip(encoded[owner], kept[fact.id], strict=True):
@@ -184,7 +184,7 @@ def scored_adapters(
             tokenizer,
             run.phase,
             [item["question"] for item in own],
-            say=lambda _: None,
+            say=lambda __: None,
             around=lambda batch: adapters.rows([numbers[place] for place in batch]),
         )
     mine = {item["id"]: text for item, text in zip(own, texts, strict=True)}

@@ -113,7 +113,7 @@ def train(run: Run) -> tuple[Scores, Scores]:
 
 def rescore(run: Run) -> None:
     """Score both models of a finished run again."""
-    _, heldout = read_rows(run.phase, run.data_dir)
+    __, heldout = read_rows(run.phase, run.data_dir)
     for name, load in (("before", language.load_base), ("after", language.load_tuned)):
         language.rescored(run, name, load(run), heldout, score)
 
@@ -163,7 +163,9 @@ def trainer_class() -> Any:
     from trainlab.engine.trainer import CheckpointedTrainer
 
     return type(
-        "PairTrainer", (CheckpointedTrainer, DPOTrainer), {"_prepare_dataset": lambda _self, pairs, *_, **__: pairs}
+        "PairTrainer",
+        (CheckpointedTrainer, DPOTrainer),
+        {"_prepare_dataset": lambda _self, pairs, *_rows, **_options: pairs},
     )
 
 
@@ -246,7 +248,7 @@ def decide(before: Scores, after: Scores, phase: DpoPhase) -> dict[str, Any]:
         ({**a, "margin": 0.0}, {**b, "margin": stage.beta * (_lead(b) - _lead(a))}) for a, b in pairs
     ]  # the parent against itself
     gain, loss = gate.compared(leads, "margin", phase), gate.compared(pairs, "loss", phase)
-    share = sum(b["margin"] > 0 for _, b in leads) / len(leads)
+    share = sum(b["margin"] > 0 for __, b in leads) / len(leads)
     change = ""
     if gain:
         change = (

@@ -109,7 +109,7 @@ class Server:
         return JSONResponse({"ready": bool(names), "models": names}, status_code=200 if names else 503)
 
 
-def create_app(phase: ResnetPhase, run_dir: Path, failed: Callable[[Exception], None] = lambda _: None) -> FastAPI:
+def create_app(phase: ResnetPhase, run_dir: Path, failed: Callable[[Exception], None] = lambda __: None) -> FastAPI:
     """Return the application; the networks are loaded once it listens, `failed` gets a loading error."""
     server = Server(phase)
 
@@ -122,7 +122,7 @@ def create_app(phase: ResnetPhase, run_dir: Path, failed: Callable[[Exception], 
             failed(error)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(__: FastAPI) -> AsyncIterator[None]:
         threading.Thread(target=load, name="load", daemon=True).start()
         yield
 

@@ -64,7 +64,7 @@ def check_chat(phase: ChatPhase, model_dir: Path, data_dir: Path, read_rows: Rea
     """Raise UserError for a broken model or data, and for questions that are both trained on and scored."""
     check_model(phase, model_dir)
     chat_template.check(model_dir, phase)
-    rows, _ = read_rows(phase, data_dir)
+    rows, __ = read_rows(phase, data_dir)
     row_files.check_contamination(phase.data, data_dir)
     from trainlab.models import chat
 
@@ -183,7 +183,7 @@ def scored(
     from trainlab.engine import dist
     from trainlab.evaluation import kept_scores
 
-    phase, progress, (model, _) = run.phase, run.progress, loaded
+    phase, progress, (model, __) = run.phase, run.progress, loaded
     path, answers = run.run_dir / f"eval_{name}.json", run.run_dir / "demo_outputs" / f"{name}.json"
     if dist.gather(path.exists() and _asked(answers) == list(phase.questions))[0]:
         progress.say(f"{path.name} already exists")

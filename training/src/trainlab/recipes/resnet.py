@@ -84,7 +84,7 @@ def train(run: Run) -> tuple[Scores, Scores]:
         summary = image_training.fit(phase, run.run_dir, images, run.progress)
     if dist.is_main():
         files.write_json(run.run_dir / "training_summary.json", {**summary, "hardware": run.hardware})
-    best, _ = image_network.load(run.run_dir / "best_model")  # what is scored is what is served
+    best, __ = image_network.load(run.run_dir / "best_model")  # what is scored is what is served
     return before, _scored(run, "after", best, images)
 
 
@@ -140,7 +140,7 @@ def decide(before: Scores, after: Scores, phase: ResnetPhase) -> dict[str, Any]:
     """
     pairs = gate.paired(before, after)
     gain = gate.compared(pairs, "correct", phase)
-    right = [item["correct"] for _, item in pairs]
+    right = [item["correct"] for __, item in pairs]
     level = phase.evaluate.confidence
     low, high = wilson(sum(right), len(right), level)
     change = ""

@@ -103,7 +103,7 @@ def rescore(run: Run) -> None:
     """Score both models of a finished run again."""
     from trainlab.evaluation import answer_score
 
-    _, heldout, taught = inputs(run.phase, run.data_dir)
+    __, heldout, taught = inputs(run.phase, run.data_dir)
     for name, load in (("before", language.load_base), ("after", language.load_tuned)):
         language.rescored(run, name, load(run), heldout, partial(answer_score.score, trained=taught))
 

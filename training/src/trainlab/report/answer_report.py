@@ -65,7 +65,7 @@ TRACES = {
 class Content:
     """What the files of a run directory say; None, {} or [] for those in `missing`, which has a sentence for each."""
 
-    def __init__(self, run_dir: Path, parts: Mapping[str, str] = PARTS) -> None:
+    def __init__(self, run_dir: Path, parts: Mapping[str, str]) -> None:
         """Read the files of `parts`, which says what each is for; raises UserError without a readable phase.json."""
         self.run_dir, self.missing = run_dir, list[str]()
         self.phase: dict[str, Any] = files.read_json(run_dir / "phase.json")["phase"]
@@ -112,7 +112,7 @@ def frame(content: Content, summarize: Callable[[Any], list[str]], training: wor
 
 def collect(run_dir: Path) -> dict[str, Any]:
     """Return the content of report.json; raises UserError without a readable phase.json."""
-    content = Content(run_dir)
+    content = Content(run_dir, PARTS)
     phase, manifest, gate, before, after = content.phase, content.manifest, content.gate, content.before, content.after
     return {
         **frame(content, words.summary, words.training(phase, content.summary)),

@@ -13,7 +13,7 @@ def curves(training: Points, validation: Points, what: str = "loss") -> str:
     points = [*training, *validation]
     if not points:
         return ""
-    steps, losses = [x for x, _ in points], [y for _, y in points]
+    steps, losses = [x for x, __ in points], [y for __, y in points]
     x_ticks, y_ticks = ticks(min(0.0, *steps), max(steps)), ticks(min(losses), max(losses))
     x_low, x_high = min(0.0, *steps), max(1, *steps)
     y_low, y_high = min(y_ticks[0], *losses), max(y_ticks[-1], *losses)
@@ -49,9 +49,9 @@ def curves(training: Points, validation: Points, what: str = "loss") -> str:
 def smooth(points: Points) -> list[tuple[float, float]]:
     """Return a centered moving average over a tenth of the points."""
     reach = max(1, len(points) // 20)
-    values = [value for _, value in points]
+    values = [value for __, value in points]
     windows = [values[max(0, i - reach) : i + reach + 1] for i in range(len(values))]
-    return [(step, sum(window) / len(window)) for (step, _), window in zip(points, windows, strict=True)]
+    return [(step, sum(window) / len(window)) for (step, __), window in zip(points, windows, strict=True)]
 
 
 def ticks(low: float, high: float) -> list[float]:

@@ -91,11 +91,11 @@ def marked(text: str, spellings: Sequence[Sequence[str]]) -> Markup:
 
 def bar_chart(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return one score with positions in per cent of the chart's width, for bars and for the interval of the gain."""
-    ends = [_ends(bar) for bar in entry["bars"]]
-    top = 1.0 if entry["share"] else max(high for _, high in ends) * 1.08 or 1.0
+    ends = [_ends(drawn) for drawn in entry["bars"]]
+    top = 1.0 if entry["share"] else max(high for __, high in ends) * 1.08 or 1.0
     bars = [
-        {**bar, "width": 100 * bar["mean"] / top, "start": 100 * low / top, "end": 100 * high / top}
-        for bar, (low, high) in zip(entry["bars"], ends, strict=True)
+        {**drawn, "width": 100 * drawn["mean"] / top, "start": 100 * low / top, "end": 100 * high / top}
+        for drawn, (low, high) in zip(entry["bars"], ends, strict=True)
     ]
     gain = {**entry["gain"], **dict(zip(("low", "high"), _ends(entry["gain"]), strict=True))}
     low, high = min(gain["low"], 0.0), max(gain["high"], 0.0)

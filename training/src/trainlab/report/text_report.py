@@ -24,7 +24,7 @@ TOPICS = 20  # documents that the page lists, those with the most blocks first
 
 def collect(run_dir: Path) -> dict[str, Any]:
     """Return the content of report.json; raises UserError without a readable phase.json."""
-    content = answer_report.Content(run_dir)
+    content = answer_report.Content(run_dir, answer_report.PARTS)
     phase, before, after = content.phase, content.before, content.after
     return {
         **answer_report.frame(content, _summary, _training(phase, content.summary)),

@@ -143,7 +143,7 @@ async def _merged(engines: Engines, question: str, sides: Sequence[Side]) -> Asy
             ready = [(number, piece)]
             while not queue.empty():
                 ready.append(queue.get_nowait())
-            running -= sum(piece.ended for _, piece in ready)
+            running -= sum(piece.ended for __, piece in ready)
             for group in _joined(ready):
                 yield group
     finally:

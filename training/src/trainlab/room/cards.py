@@ -68,7 +68,7 @@ class Card(BaseModel):
                 parts = list(Formatter().parse(text))
             except ValueError as error:
                 raise ValueError(f"{text!r}: {error}") from None
-            for _, key, spec, conversion in parts:
+            for __, key, spec, conversion in parts:
                 if key is not None and (key not in keys or spec or conversion):
                     raise ValueError(
                         f"{text!r} has {{{key}}}, which is not a blank; blanks are {', '.join(sorted(keys))}"

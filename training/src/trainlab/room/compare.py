@@ -115,7 +115,7 @@ def tally(room: Room) -> dict[str, Any] | None:
     votes = [(device, vote) for device, ballot in ballots.items() for vote in ballot.values()]
     if not votes:
         return None
-    gains = [0.0 if vote in ("both", "none") else -1.0 if vote == "base" else 1.0 for _, vote in votes]
+    gains = [0.0 if vote in ("both", "none") else -1.0 if vote == "base" else 1.0 for __, vote in votes]
     compared = paired_comparison.compare(
         [0.0] * len(gains),
         gains,
@@ -123,9 +123,9 @@ def tally(room: Room) -> dict[str, Any] | None:
         samples=SAMPLES,
         confidence=CONFIDENCE,
         seed=SEED,
-        clusters=[device for device, _ in votes],
+        clusters=[device for device, __ in votes],
     )
-    return {**compared, "counts": dict(Counter(vote for _, vote in votes)), "voters": len(ballots)}
+    return {**compared, "counts": dict(Counter(vote for __, vote in votes)), "voters": len(ballots)}
 
 
 async def _pair(room: Room, device: str, question: str) -> tuple[Side, Side]:

@@ -84,7 +84,7 @@ class Engines:
             raise UserError("--engine: name the address of at least one served model")
         self._engines = [parse(option) for option in options]
         self._max_tokens = max_tokens
-        self._lines = {url: Line(at_once) for url, _, _ in self._engines}
+        self._lines = {url: Line(at_once) for url, __, __ in self._engines}
 
     @property
     def urls(self) -> list[str]:

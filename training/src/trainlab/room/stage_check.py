@@ -99,7 +99,7 @@ async def _stream(address: str) -> str:
     began = time.monotonic()
     client_of = httpx.AsyncClient(timeout=30, **client.request_options(address))
     async with client_of as http, http.stream("GET", f"{address}/board/live") as reply:
-        async for _ in reply.aiter_bytes():
+        async for __ in reply.aiter_bytes():
             break
     took = time.monotonic() - began
     if took > FIRST_BEAT_SECONDS:

@@ -147,7 +147,7 @@ def _attempt(run: Run, args: argparse.Namespace) -> int:
 def _ended_within(seconds: float) -> bool:
     """Wait for the end of the pod, that long; torchrun has left a handler, which would end the wait with a traceback."""
     ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    signal.signal(signal.SIGTERM, lambda *__: ended.set())
     return ended.wait(seconds)
 
 
@@ -252,7 +252,7 @@ def _torchrun(run: Run, args: argparse.Namespace) -> int:
             # It logs the end of a rank with a traceback of its own; the rank's sentence is above it.
             logging.getLogger(FORKED_LOG).addFilter(_without_traceback)
             options.start_method = "fork"
-            config, *_ = torchrun.config_from_args(options)
+            config, *__ = torchrun.config_from_args(options)
             threads = int(os.environ[RANK_THREADS].partition(",")[0])
             elastic_launch(config, forked_rank)(run, threads)
     except ChildFailedError as error:

@@ -163,8 +163,8 @@ def line(page: Page) -> str:
     """
     done = page["progressPercentage"] * WIDTH // 100
     extra = "".join(f", validation {name} {value:.3f}" for name, value in (page.get("evalMetrics") or {}).items())
-    bar = "#" * done + "." * (WIDTH - done)
-    return f"[{bar}] {page['progressPercentage']:3d} %  {page.get('activity', '')}{extra}"
+    filled = "#" * done + "." * (WIDTH - done)
+    return f"[{filled}] {page['progressPercentage']:3d} %  {page.get('activity', '')}{extra}"
 
 
 ADDRESS, AUTHORITY, TOKEN = (f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN"))

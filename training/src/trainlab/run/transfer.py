@@ -46,7 +46,7 @@ class Place:
     @classmethod
     def of(cls, text: str, option: str) -> "Place":
         """Parse it; raises UserError for a path that is outside the volume."""
-        volume, _, path = text.partition("/")
+        volume, __, path = text.partition("/")
         if volume not in VOLUMES:
             raise UserError(f"{option} {text}: must begin with {', '.join(f'{each}/' for each in VOLUMES)}; correct it")
         path = path.rstrip("/")
@@ -126,7 +126,7 @@ def put(source: Path, target: str, pods: Pods, replace: bool = False) -> str:
                 )
 
     with pods.running(place.volume) as pod:
-        bar = Bar(f"put {source.name}", size)
+        meter = Bar(f"put {source.name}", size)
 
         def attempt() -> bool:
             """Send what is missing; True when it was there before."""
@@ -134,7 +134,7 @@ def put(source: Path, target: str, pods: Pods, replace: bool = False) -> str:
             if remote.get("same"):
                 return True
             have = remote["have"]
-            bar.begin(sum(have.values()))
+            meter.begin(sum(have.values()))
             missing = [
                 {**each, "offset": have[each["name"]]}
                 for each in sent
@@ -145,7 +145,7 @@ def put(source: Path, target: str, pods: Pods, replace: bool = False) -> str:
                 for each in missing:
                     for chunk in _chunks(_at(source, each["name"]), each["offset"], each["size"]):
                         stream.write(chunk)
-                        bar.add(len(chunk))
+                        meter.add(len(chunk))
 
             if missing:
                 pod.ask({"call": "write", **common, "files": missing}, send=send)
@@ -155,7 +155,7 @@ def put(source: Path, target: str, pods: Pods, replace: bool = False) -> str:
             return False
 
         try:
-            before = _repeated(attempt, bar, f"put {source}")
+            before = _repeated(attempt, meter, f"put {source}")
         except Answered as error:
             raise UserError(_refused(error.answer, place, pod)) from None
         except UserError:
@@ -192,9 +192,9 @@ def get(source: str, target: Path | None, pods: Pods, replace: bool = False, wit
             if not listed:
                 raise UserError(f"{place}: holds no file; correct the name")
             _room(part, listed)
-            bar = Bar(f"get {place}", sum(each["size"] for each in listed))
+            meter = Bar(f"get {place}", sum(each["size"] for each in listed))
             done: set[str] = set()
-            _repeated(lambda: _receive(pod, place, listed, part, bar, done), bar, f"get {place}")
+            _repeated(lambda: _receive(pod, place, listed, part, meter, done), meter, f"get {place}")
         except Answered as error:
             raise UserError(_refused(error.answer, place, pod)) from None
         except OSError as error:
@@ -214,7 +214,7 @@ def get(source: str, target: Path | None, pods: Pods, replace: bool = False, wit
     return "\n".join([text, *([f"left out: {', '.join(left_out)} (--all gets them)"] if left_out else [])])
 
 
-def _receive(pod: Pod, place: Place, listed: Sequence[Json], part: Path, bar: "Bar", done: set[str]) -> bool:
+def _receive(pod: Pod, place: Place, listed: Sequence[Json], part: Path, meter: "Bar", done: set[str]) -> bool:
     wanted = []
     for each in listed:
         if each["name"] in done:
@@ -223,7 +223,7 @@ def _receive(pod: Pod, place: Place, listed: Sequence[Json], part: Path, bar: "B
         path.parent.mkdir(parents=True, exist_ok=True)
         have = path.stat().st_size if path.exists() else 0
         wanted.append({**each, "offset": have if have <= each["size"] else 0})
-    bar.begin(sum(each["size"] for each in listed if each["name"] in done) + sum(each["offset"] for each in wanted))
+    meter.begin(sum(each["size"] for each in listed if each["name"] in done) + sum(each["offset"] for each in wanted))
 
     def take(stream: IO[bytes]) -> None:
         for each in wanted:
@@ -238,7 +238,7 @@ def _receive(pod: Pod, place: Place, listed: Sequence[Json], part: Path, bar: "B
                         raise Dropped("the connection ended")
                     out.write(chunk)
                     left -= len(chunk)
-                    bar.add(len(chunk))
+                    meter.add(len(chunk))
             end = line_of(stream, "sha256")
             if end["changed"]:
                 path.unlink()
@@ -255,15 +255,15 @@ def _receive(pod: Pod, place: Place, listed: Sequence[Json], part: Path, bar: "B
     return False
 
 
-def _repeated(attempt: Callable[[], bool], bar: "Bar", what: str) -> bool:
+def _repeated(attempt: Callable[[], bool], meter: "Bar", what: str) -> bool:
     """Call until it is through; raises UserError after attempts that brought nothing new."""
     idle = 0
     while True:
-        before = bar.moved
+        before = meter.moved
         try:
             return attempt()
         except Dropped as error:
-            idle = 0 if bar.moved > before else idle + 1
+            idle = 0 if meter.moved > before else idle + 1
             if idle >= TRIES:
                 raise UserError(
                     f"{what}: the connection to the pod drops again and again ({error}); the next attempt goes on where this one ended"

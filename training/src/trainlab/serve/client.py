@@ -6,7 +6,7 @@ import os
 import shutil
 import ssl
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -51,7 +51,7 @@ def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, 
     body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": question}], "temperature": 0}
     if max_tokens is not None:
         body["max_tokens"] = max_tokens
-    value = _request(url, "chat/completions", timeout, lambda address, **how: httpx.post(address, json=body, **how))
+    value = _request(url, "chat/completions", timeout, body)
     try:
         text = value["choices"][0]["message"]["content"]
         return Answer(model, str(text or "").strip(), int((value.get("usage") or {}).get("completion_tokens") or 0))
@@ -61,7 +61,7 @@ def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, 
 
 def models(url: str, timeout: float = 30) -> list[str]:
     """Return the names of the models that the server `url` has loaded; raises as `chat` does, Unreachable also while it lists none."""
-    value = _request(url, "models", timeout, lambda address, **how: httpx.get(address, **how))
+    value = _request(url, "models", timeout)
     try:
         names = [str(entry["id"]) for entry in value["data"] if not entry.get(ON_REQUEST)]
     except (KeyError, TypeError, AttributeError):
@@ -71,11 +71,12 @@ def models(url: str, timeout: float = 30) -> list[str]:
     return names
 
 
-def _request(url: str, path: str, timeout: float, send: Callable[..., httpx.Response]) -> Any:
-    """Return the JSON that `send` gets from /v1/PATH, None if it is none."""
+def _request(url: str, path: str, timeout: float, body: dict[str, Any] | None = None) -> Any:
+    """Return the JSON that a GET of /v1/PATH, or a POST of `body`, is answered with, None if it is none."""
     address = f"{url.rstrip('/').removesuffix('/v1')}/v1/{path}"
     try:
-        reply = send(address, timeout=timeout, **request_options(address))
+        method, options = "GET" if body is None else "POST", request_options(address)
+        reply = httpx.request(method, address, json=body, timeout=timeout, **options)
     except httpx.InvalidURL as error:
         raise UserError(f"--url is {url}: not a valid address ({error}); write it as http://HOST:PORT") from None
     except httpx.UnsupportedProtocol:
