@@ -126,9 +126,8 @@ def install(release: str, api: str = "pytorchjob") -> None:
     helm_install(f"helm install {release} charts/trainjob -n queued {shlex.join([*VALUES, *TINY, *site])}")
 
 
-@pytest.mark.parametrize(
-    ("api", "kind"), [pytest.param("pytorchjob", "PyTorchJob", marks=pytest.mark.rest), ("trainjob", "TrainJob")]
-)
+@pytest.mark.rest
+@pytest.mark.parametrize(("api", "kind"), [("pytorchjob", "PyTorchJob"), ("trainjob", "TrainJob")])
 def test_queue_admits_one_gpu_job_after_the_other(queued: None, api: str, kind: str) -> None:
     """The second job waits over quota and starts when the first is gone."""
     for release in ("first", "second"):

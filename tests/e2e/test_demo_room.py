@@ -47,6 +47,7 @@ def pods(selector: str) -> list[str]:
     ]
 
 
+@pytest.mark.rest
 def test_a_round_outlives_the_room_and_a_worker(presenter: phones.Presenter) -> None:
     """Four people teach the served model, which answers as each of them as soon as the gates have decided."""
     presenter.do("next")  # of a volume that was kept
@@ -73,6 +74,7 @@ def test_a_round_outlives_the_room_and_a_worker(presenter: phones.Presenter) -> 
     assert packed.status_code == 200 and packed.content[:2] == b"PK"
 
 
+@pytest.mark.rest
 def test_a_round_by_hand_is_the_same_run(presenter: phones.Presenter) -> None:
     """Its name is the one that the chart gives to the same phase."""
     (job,) = objects("pytorchjobs", NAMESPACE, "-l", JOBS)
@@ -114,6 +116,7 @@ def test_forty_phones_play_a_round(presenter: phones.Presenter) -> None:
     assert trained < patience.seconds(phones.MOST_SECONDS), told
 
 
+@pytest.mark.rest
 def test_it_is_removed_with_its_jobs(presenter: phones.Presenter) -> None:
     """Runs stay; what the room created goes, and a room that is opened again begins the next round."""
     before = int(re.findall(r"Round (\d+)", presenter.page())[0])

@@ -83,6 +83,7 @@ def _answers() -> bool:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout == "served\n"
 
 
+@pytest.mark.rest
 def test_nodes_share_the_memory() -> None:
     """Together they offer pods no more than the machine has, and the parts that Kubernetes takes are small."""
     offered = [int(node["status"]["allocatable"]["memory"].removesuffix("Ki")) * 1024 for node in _items("nodes")]

@@ -40,7 +40,8 @@ def test_demo_builds(suite: str, tmp: str) -> None:
         assert line in ended.text, ended.shown()
 
 
-@pytest.mark.parametrize("suite", but_the_first([*reversed(roots.SUITES.values())]))
+@pytest.mark.rest
+@pytest.mark.parametrize("suite", roots.SUITES.values())
 def test_tests_begin(suite: str) -> None:
     """`make test` installs what is missing and makes the Python environment; test_tests_lint follows it further."""
     with booted(Machine(suite)) as fresh:
@@ -102,6 +103,7 @@ def test_programs_for_a_plain_user() -> None:
     ends_well(ended)
 
 
+@pytest.mark.rest
 def test_again_after_the_end() -> None:
     """A second `make demo` after one that was ended in the middle continues, and waits for no other command.
 
