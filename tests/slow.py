@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-MARKS = (pytest.mark.slow, pytest.mark.rest)
-
 
 def but_the_first(cases: Sequence[Any]) -> list[Any]:
-    """Return the cases of a `parametrize` by one argument or by tuples, all but the first marked `slow` and `rest`."""
+    """Return the cases of a `parametrize` by one argument or by tuples, all but the first marked `rest`."""
     first, *others = cases
     return [
         first,
-        *(pytest.param(*(other if isinstance(other, tuple) else (other,)), marks=MARKS) for other in others),
+        *(pytest.param(*(other if isinstance(other, tuple) else (other,)), marks=pytest.mark.rest) for other in others),
     ]

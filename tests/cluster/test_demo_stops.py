@@ -63,7 +63,6 @@ def home() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("line", "number", "left"), LINES)
-@pytest.mark.slow
 @pytest.mark.rest
 def test_nothing_runs_on_after_a_signal(home: Path, line: str, number: signal.Signals, left: tuple[str, ...]) -> None:
     """One sentence, the signal's exit code, no process, no lock."""

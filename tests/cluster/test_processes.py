@@ -21,7 +21,7 @@ TIMES = 10
 """A line is being printed in most of them when the signal comes."""
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_ended_while_lines_are_printed() -> None:
     """The sentence is the last line, and Python does not abort because one of its threads was printing."""
     for _ in range(TIMES):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tiers
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.rest
 ONE, TWO, THREE = (f"code/test_{number}{'.py'}" for number in (1, 2, 3))
 FIRST, SECOND = "def test_a(): ...\n", "def test_b(): ...\ndef test_c(): {}\n"
 APART = """import pytest

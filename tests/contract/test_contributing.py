@@ -36,7 +36,7 @@ TESTS = (
     ],
 )
 """Those that read what the walkthroughs change: tables, values files, the schema, and what is derived from them."""
-SKIPPED = "not e2e and not api and not fresh and not vm and not slow and not tier"
+SKIPPED = "not e2e and not api and not fresh and not vm and not slow and not rest and not tier"
 CONFIG = '''
 
 class EchoPhase(ChatPhase):
@@ -144,7 +144,7 @@ class Tree:
 
     def make(self, *targets: str) -> str:
         """Run targets of the Makefile with this Python; the environment and the programs exist already."""
-        there = [f"--old-file={name}" for name in ("ready", "venv", "venv-dev", "binaries")]
+        there = [f"--old-file={name}" for name in ("ready", "venv", "venv-dev", "binaries-gate")]
         return self.run("make", *there, f"BIN={Path(sys.executable).parent}", *targets)
 
     def commit(self, why: str) -> None:
@@ -217,6 +217,7 @@ def test_a_recipe_with_a_phase(tree: Tree) -> None:
     tree.commit("feat: recipe echo")
 
 
+@pytest.mark.rest
 def test_a_release(tree: Tree) -> None:
     rows = yaml.safe_load((ROOT / "meta" / "releases.yml").read_text(encoding="utf-8"))
     row = {**rows["3.5"], "version": "3.7.0", "channels": {**rows["3.5"]["channels"], "rhoai": "stable-3.7"}}

@@ -149,7 +149,7 @@ def test_a_base_of_ubi_has_the_packages(introspected: dict[str, str]) -> None:
     assert [line.split()[0] for line in asked] == ["golang"], asked
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_pip_finds_what_the_image_installs(context: Path, introspected: dict[str, str], tmp_path: Path) -> None:
     """Wheels for the Python of the image, all requirements at once."""
     given = dict(re.findall(r'^ARG (\w+)="(.*)"$', _containerfile(context), re.MULTILINE))

@@ -97,7 +97,6 @@ def play(path: Path, folder: Path, fail: str = "nothing") -> tuple[subprocess.Co
     return done, (folder / "calls").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_solve_runs_the_page_and_validate_asks_the_cluster(built: Path, tmp_path: Path) -> None:
     """With the attendee's own kubeconfig; where the check fails it names the remedy."""

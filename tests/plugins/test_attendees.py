@@ -103,6 +103,7 @@ def test_the_gpu_is_the_sites_and_the_image_is_pulled_from_where_it_is_built(
     assert kept.names("ClusterQueue") == {"/pool"}
 
 
+@pytest.mark.rest
 def test_the_workload_tells_each_attendee_all_they_need(cluster: Any, kept: Kept, tmp_path: Path) -> None:
     """The presenter trains survival; the attendees' line is their own phase's, and its site.yaml is in their data."""
     prefix = "ocp4_workload_trainlab_"

@@ -136,7 +136,8 @@ def test_a_context_of_several_files(cluster: Any, calls: Any, tmp_path: Path, by
         assert (call["KUBECONFIG"], call["HELM_KUBECONTEXT"]) == (str(second), "the right one")
 
 
-@pytest.mark.parametrize("by", but_the_first(["trainlab_kubeconfig", "KUBECONFIG"]))
+@pytest.mark.rest
+@pytest.mark.parametrize("by", ["trainlab_kubeconfig", "KUBECONFIG"])
 def test_files_as_kubectl_takes_them(cluster: Any, calls: Any, by: str) -> None:
     """One absent, one relative to where the command was started, which is not the playbook's folder."""
     serve_pods(cluster, NONE)
@@ -146,6 +147,7 @@ def test_files_as_kubectl_takes_them(cluster: Any, calls: Any, by: str) -> None:
     assert PODS in [path.partition("?")[0] for _, path in cluster.asked], "the last task asks for pods"
 
 
+@pytest.mark.rest
 def test_an_api_server_that_is_away_for_a_moment(cluster: Any, calls: Any) -> None:
     """While the pods of the release are waited for."""
     serve_pods(cluster, 503, NONE)

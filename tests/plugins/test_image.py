@@ -22,7 +22,7 @@ def template(name: str) -> dict[str, Any]:
     return {"apiVersion": "template.openshift.io/v1", "kind": "Template", "metadata": metadata, "objects": [runtime]}
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("name", "gpus", "release", "words"),
     [

@@ -178,6 +178,7 @@ def test_a_site_file_is_where_the_command_was_started(cluster: Any, folder: Path
     assert (folder / "artifacts" / "site.yaml").is_file() and not (installed / "artifacts").exists()
 
 
+@pytest.mark.rest
 def test_the_same_findings_as_from_the_checkout(cluster: Any, folder: Path, installed: Path, tmp_path: Path) -> None:
     """Values, the check of them and all checks of the cluster: the same rows, of which some are errors on a bare cluster."""
     rows = []

@@ -61,6 +61,7 @@ case "$*" in *version*) echo v3.22.0;; *list*|*status*) echo "[]";; esac
 """
 
 
+@pytest.mark.rest
 def test_a_teardown_gets_past_its_first_module(cluster: Any, tmp_path: Path) -> None:
     """In check mode, with a Helm that knows no release; it stopped at the first module of kubernetes.core."""
     helm = tmp_path / "helm"

@@ -18,7 +18,7 @@ TABLE: dict[str, Any] = yaml.safe_load((ROOT / "roles/platform/vars/main.yml").r
 PLAYBOOK = ("-i", "inventory/openshift", "playbooks/mirror.yml", "-e", "platform_mirror_openshift=4.20")
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_the_documented_command_lists_operators_and_images(tmp_path: Path) -> None:
     """As the inventory names them, with the images that the other playbooks use, each by digest; and prints how to go on."""
     dest = tmp_path / "a folder" / "imageset.yaml"
@@ -60,7 +60,6 @@ def test_the_documented_command_lists_operators_and_images(tmp_path: Path) -> No
     )
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_a_relative_file_is_where_the_command_was_started(tmp_path: Path) -> None:
     """As the default one, whose folder is made there and not beside the playbook; the printed line names it."""

@@ -106,6 +106,7 @@ def test_an_overloaded_api_server_is_waited_for(cluster: Any, tmp_path: Path) ->
     assert "API server: no answer" in done.stdout
 
 
+@pytest.mark.rest
 def test_site_stops_at_an_unreachable_cluster(cluster: Any) -> None:
     cluster.objects["/version"] = 401
     said = error_of(ansible("playbooks/site.yml", "-e", f"trainlab_kubeconfig={cluster.kubeconfig}"))
@@ -113,7 +114,6 @@ def test_site_stops_at_an_unreachable_cluster(cluster: Any) -> None:
     assert {method for method, _ in cluster.asked} == {"GET"}
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_site_stops_at_another_cluster(cluster: Any) -> None:
     cluster.objects["/api/v1/namespaces/kube-system"] = {"metadata": {"uid": "here"}}
@@ -191,7 +191,7 @@ def test_a_drill_is_refused_where_a_loss_would_end_the_job(cluster: Any) -> None
     assert {method for method, _ in cluster.asked} == {"GET"}
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_what_the_api_server_refuses_is_not_taken_for_no_training(cluster: Any) -> None:
     pods = {"name": "pods", "kind": "Pod", "namespaced": True, "verbs": ["list"]}
     cluster.objects |= {"/api/v1": {"resources": [pods]}, "/api/v1/namespaces/trainlab-demo/pods": 403}
@@ -205,7 +205,7 @@ def test_another_word_for_it_is_refused(cluster: Any) -> None:
     assert cluster.asked == []
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_warnings_are_lines_shown_once(cluster: Any) -> None:
     """site.yml fails on an empty cluster, after the plan, which train.yml would not show again."""
     done = planned(cluster, "site", phase="staged-pretrain")
@@ -217,14 +217,13 @@ def test_warnings_are_lines_shown_once(cluster: Any) -> None:
     assert "for A40 (site.nodeSelector nvidia.com/gpu.product): fine: 0 refusals" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_site_installs_the_operators_that_the_inventory_names(cluster: Any) -> None:
     """After the plan, and before it asks whether they are there; elsewhere nothing of it runs."""
     said = error_of(planned(cluster, "site", phase="survival", platform_operators=["gpu"]))
     assert "this cluster has no Operator Lifecycle Manager" in said
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> None:
     label = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-Z1"}}
@@ -234,7 +233,7 @@ def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> No
     assert "NVIDIA-Z1: not in the table" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_plan_that_cannot_be_computed_refuses(cluster: Any, tmp_path: Path) -> None:
     """Before anything is created: the training would refuse the same row, an hour later."""
     data = tmp_path / "data" / "mine" / "train"
@@ -255,7 +254,7 @@ def test_a_plan_that_cannot_be_computed_refuses(cluster: Any, tmp_path: Path) ->
     assert planned(cluster, "plan", trainlab_values=[str(values)], train_plan="warn").returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_printed_files_are_quoted(cluster: Any, tmp_path: Path) -> None:
     """What the refusal prints is run word for word."""
     own = tmp_path / "my values" / "it's.yaml"
@@ -281,7 +280,6 @@ def test_names_from_the_command_line_are_not_split_into_letters(cluster: Any, st
     assert "a name twice" not in said
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_an_image_classifier_is_planned_too(cluster: Any) -> None:
     done = planned(cluster, "plan", phase="resnet")

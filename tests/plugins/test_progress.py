@@ -72,6 +72,7 @@ def test_each_item_of_a_loop_that_failed_is_explained(tmp_path: Path) -> None:
     assert "Pod b" not in printed and "items failed" not in printed
 
 
+@pytest.mark.rest
 def test_diff_mode_prints_what_differs(tmp_path: Path) -> None:
     """Of one file and of a loop of them, without -v, as Ansible's own output does."""
     play = "- hosts: localhost\n  gather_facts: false\n  tasks:\n"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from api_server.agnosticd import V2
-from slow import but_the_first
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +25,8 @@ CLUSTER, ELSEWHERE, TOKEN = "https://127.0.0.1:9", "https://127.0.0.1:10", "secr
 """Ports at which nothing answers: the error names the cluster that was asked."""
 
 
-@pytest.mark.parametrize("way", but_the_first(["kubeconfig", "address and token", "process"]))
+@pytest.mark.rest
+@pytest.mark.parametrize("way", ["kubeconfig", "address and token", "process"])
 def test_the_environment_of_tasks_names_the_cluster(way: str, tmp_path: Path) -> None:
     """Plugins on the controller do not see it; a kubeconfig of the process that leads elsewhere counts only without it."""
     for name, server in (("own", CLUSTER), ("elsewhere", ELSEWHERE)):

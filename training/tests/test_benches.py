@@ -41,7 +41,6 @@ def test_smoke(name: str, bench: Any, tiny_model: Path, tmp_path: Path) -> None:
     assert code == 0 and result["equal"] is True and result["floors"] == []
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_phases_on_a_gpu_are_tried_on_the_cpu(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Random weights, the run, what is read from it: on a GPU only the sizes differ. Without one, only a smoke is done."""
@@ -56,7 +55,7 @@ def test_phases_on_a_gpu_are_tried_on_the_cpu(bench: Any, tmp_path: Path, capsys
         assert "this machine has no GPU that torch can use" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_part_of_the_list_for_a_gpu_writes_its_rows_and_how_it_ended(bench: Any, tmp_path: Path) -> None:
     """Three owners' adapters trained together are those trained alone; with no time left no part starts."""
     out = tmp_path / "rows.jsonl"
@@ -69,7 +68,6 @@ def test_a_part_of_the_list_for_a_gpu_writes_its_rows_and_how_it_ended(bench: An
     assert "no time left" in json.loads(out.read_text(encoding="utf-8").splitlines()[-1])["state"]
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_a_phase_at_its_other_shape_is_tried_on_the_cpu(bench: Any, tmp_path: Path) -> None:
     """The part goes through the commands of one_gpu.py, which have no limit of seconds here."""
@@ -82,7 +80,6 @@ def test_a_phase_at_its_other_shape_is_tried_on_the_cpu(bench: Any, tmp_path: Pa
     assert row["steps"] > 0 and rows[-1]["state"] == "done"
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_the_sharded_part_resumes_from_its_checkpoint(bench: Any, tmp_path: Path) -> None:
     out = tmp_path / "rows.jsonl"
@@ -94,7 +91,6 @@ def test_the_sharded_part_resumes_from_its_checkpoint(bench: Any, tmp_path: Path
     assert [row["equal"] for row in rows if "equal" in row] == [True]
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_rank_0_of_8_trains_without_the_others(bench: Any, tmp_path: Path) -> None:
     """The part of the list for which a GPU is lent first: through our trainer, with everything that the end of a step asks."""

@@ -95,24 +95,27 @@ def install(names: Iterable[str] | None = None) -> bool:
     return True
 
 
-def make_programs(operators_wanted: Sequence[str] | None, everything: bool = False) -> bool:
-    """Build the programs of the nodes and of these operators (default: the default ones), and render their manifests.
+def make_programs(only: Sequence[str] | None, everything: bool = False) -> bool:
+    """Build the programs of the nodes, Helm, and `only` these operators and tools (default: the default operators); render manifests.
 
-    `everything` means all components. Returns whether anything was built.
+    `everything` means all components. Returns whether anything was built. Raises UserError for an unknown name.
     """
-    if operators_wanted is None:
+    if only is None:
         names = [
             name
             for name, component in modules.COMPONENTS.items()
             if component.default or (everything and not component.rare)
         ]
     else:
-        names = [*cluster.NEEDED, "helm", *(operator.name for operator in chosen(operators_wanted))]
+        if unknown := sorted(set(only) - modules.COMPONENTS.keys()):
+            raise UserError(f"no such program: {', '.join(unknown)}; known: {', '.join(modules.COMPONENTS)}")
+        names = [*cluster.NEEDED, "helm", *only]
     with cluster.parts_lock():
         built = build.build_all(names)
         cluster.link_programs()
         if built:
-            prepare(operators_wanted)  # while the modules, which contain the manifests, are still there
+            wanted = None if only is None else [name for name in only if name in OPERATORS]
+            prepare(wanted)  # while the modules, which contain the manifests, are still there
             build.drop_caches()
         return built
 

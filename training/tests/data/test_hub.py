@@ -310,7 +310,6 @@ def start(place: Place, tiny_model: Path) -> Phase:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_from_the_hub_to_a_tuned_adapter(place: Place, remote: Path, tiny_model: Path) -> None:
     phase = start(place, tiny_model)
@@ -334,7 +333,7 @@ def test_from_the_hub_to_a_tuned_adapter(place: Place, remote: Path, tiny_model:
     assert (run_dir / "lora_adapter" / "adapter_config.json").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_hub_behind_certificates_of_ones_own(place: Place, remote: Path, tiny_model: Path, tmp_path: Path) -> None:
     """SSL_CERT_FILE is what site.caConfigMap sets."""
     phase = start(place, tiny_model)
@@ -352,7 +351,7 @@ def _of_sets(hub: Hub) -> list[str]:
     return [one for one in hub.seen if "datasets" in one]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_gate_a_wrong_revision_and_a_hub_out_of_reach_are_sentences(
     place: Place, remote: Path, tiny_model: Path
 ) -> None:

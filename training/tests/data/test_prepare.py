@@ -152,7 +152,7 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
     assert whole == again
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_more_processes_make_the_same_bytes(
     uninterrupted: Path, tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +187,6 @@ def test_a_process_that_is_killed_is_an_error_that_says_so() -> None:
         list(workers.map(signal.raise_signal, [(None, signal.SIGKILL)] * 3))
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) -> None:
     """In one process, whose imports take a hundred times of it, and more or less by chance."""

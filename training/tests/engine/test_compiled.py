@@ -65,12 +65,14 @@ def both(
     [
         pytest.param(SFT, PACKED, 1, id="packed"),
         pytest.param(
-            SFT, {**PACKED, "gradient_checkpointing": True}, 1, id="packed, recomputed", marks=pytest.mark.slow
+            SFT, {**PACKED, "gradient_checkpointing": True}, 1, id="packed, recomputed", marks=pytest.mark.rest
         ),
-        pytest.param(SFT, {**PACKED, "batch_size": 2}, 1, id="packed, two rows a batch", marks=pytest.mark.slow),
-        pytest.param(LORA, PACKED, 2, id="packed, adapters"),  # what the first layer reads needs no gradient
-        pytest.param(SFT, {"batch_size": 3}, 1, id="single rows", marks=pytest.mark.slow),
-        pytest.param(DPO, {"batch_size": 4}, 1, id="pairs", marks=pytest.mark.slow),
+        pytest.param(SFT, {**PACKED, "batch_size": 2}, 1, id="packed, two rows a batch", marks=pytest.mark.rest),
+        pytest.param(
+            LORA, PACKED, 2, id="packed, adapters", marks=pytest.mark.rest
+        ),  # what the first layer reads needs no gradient
+        pytest.param(SFT, {"batch_size": 3}, 1, id="single rows", marks=pytest.mark.rest),
+        pytest.param(DPO, {"batch_size": 4}, 1, id="pairs", marks=pytest.mark.rest),
     ],
 )
 def test_rows_of_many_lengths_are_one_graph_with_the_same_losses(
@@ -88,7 +90,7 @@ def test_rows_of_many_lengths_are_one_graph_with_the_same_losses(
     assert trained == {whole} or not block.get("packing"), "packed batches are whole, single rows may lack some"
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_without_padding_each_length_is_a_graph(
     phase_dict: Any, tmp_path: Path, tiny_model: Path, counter: CompileCounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,6 @@ import pytest
 import torch
 from checkout import ROOT, SOURCES
 from ports import free_port
-from slow import but_the_first
 from tiny import make_phase
 from trainlab.engine import gpus
 from trainlab.errors import UserError
@@ -38,7 +37,6 @@ def stub(tmp_path: Path) -> dict[str, str]:
 
 
 @NO_CUDA
-@pytest.mark.slow
 @pytest.mark.rest
 def test_a_gpu_that_cuda_cannot_use_is_an_error_and_not_a_run_on_the_cpu(
     tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any], stub: dict[str, str]
@@ -68,8 +66,8 @@ worker.rank_main(Run(SimpleNamespace(resources=SimpleNamespace(timeout_minutes=1
 
 
 @NO_CUDA
-@pytest.mark.slow
-@pytest.mark.parametrize(("lacks", "code"), but_the_first([(("", "no CUDA"), 2), (("", ""), 0)]))
+@pytest.mark.rest
+@pytest.mark.parametrize(("lacks", "code"), [(("", "no CUDA"), 2), (("", ""), 0)])
 def test_one_node_without_cuda_ends_the_ranks_of_all(lacks: tuple[str, str], code: int) -> None:
     meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     env = {**os.environ, "PYTHONPATH": str(SOURCES), "GLOO_SOCKET_IFNAME": "lo", **meeting}

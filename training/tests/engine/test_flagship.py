@@ -26,7 +26,6 @@ JOBS = (
 RANKS = Path(__file__).parent / "flagship_ranks.py"
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_all_together_trains_as_none_of_it_and_resumes(
     tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path

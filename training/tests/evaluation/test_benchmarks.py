@@ -168,7 +168,6 @@ def test_a_run_with_tasks_tells_both_sides_beside_the_gate(phase_dict: dict[str,
         assert files.read_json(run_dir / f"eval_{name}.json")["tasks"]["results"] == scores
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any], models: Path) -> None:
     """Two ranks over ten and six items; over one item rank 0 works alone."""
@@ -203,7 +202,6 @@ def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any
                 assert shared[name]["metrics"][metric]["value"] == pytest.approx(numbers["value"])
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_a_name_that_the_harness_lacks_is_refused_with_near_ones(phase_dict: dict[str, Any], models: Path) -> None:
     with pytest.raises(UserError, match=r"phase.evaluate.tasks: arc_eazy is not a task of .*did you mean arc_easy"):
@@ -221,7 +219,7 @@ def fill(models: Path, path: str, name: str, **columns: list[Any]) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_task_of_the_harness_reads_its_data_from_the_volume(phase_dict: dict[str, Any], models: Path) -> None:
     phase = with_tasks(phase_dict, "arc_easy", task_limit=2)
     with pytest.raises(
@@ -256,7 +254,6 @@ def fetch(phase: Phase, models: Path, url: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_a_task_of_the_harness_is_fetched_from_a_hub_once(
     phase_dict: dict[str, Any], models: Path, tmp_path: Path
@@ -281,7 +278,6 @@ def test_a_task_of_the_harness_is_fetched_from_a_hub_once(
     assert note["rows"] == dict.fromkeys(PARTS, 1) and note["fetched"] and not (folder / ".cache").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_an_unreachable_hub_is_a_sentence_of_fetch(phase_dict: dict[str, Any], models: Path) -> None:
     done = fetch(with_tasks(phase_dict, "arc_easy"), models, "http://127.0.0.1:9")

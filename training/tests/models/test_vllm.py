@@ -33,7 +33,7 @@ from trainlab.progress import Progress
 from trainlab.recipes import cpt
 from trainlab.room import stage_check
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.rest
 LOCKS = {
     **{file.stem: file for file in Path(__file__).parent.glob("*.lock")},
     "vllm": Path(__file__).resolve().parents[3] / "images" / "vllm" / "vllm.lock",
@@ -194,7 +194,6 @@ def text_run(tmp_path: Path, runs: dict[str, Any], phase_dict: dict[str, Any]) -
     return phase, tmp_path / "run"
 
 
-@pytest.mark.rest
 def test_whole_weights_and_a_text_phase_answer_as_they_were_scored(
     runs: dict[str, Any], text_run: tuple[Any, Path], environment: dict[str, str]
 ) -> None:
@@ -206,7 +205,6 @@ def test_whole_weights_and_a_text_phase_answer_as_they_were_scored(
     assert answered(jobs, environment) == expected
 
 
-@pytest.mark.rest
 def test_the_models_of_survival_and_lyrics_answer_as_they_were_scored(
     tmp_path: Path, tiny_model: Path, environment: dict[str, str], phase_dict: dict[str, Any]
 ) -> None:

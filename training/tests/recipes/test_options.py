@@ -180,7 +180,7 @@ def test_options_that_are_set_are_in_manifest_and_report(phase_dict: dict[str, A
     assert phase_hash(again) == phase_hash(plain)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_whole_run_of_two_ranks_with_all_of_them(
     tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]
 ) -> None:

@@ -138,6 +138,7 @@ def test_blind_hides_names_until_the_vote_and_locks_it(tmp_path: Path) -> None:
         assert question not in (tmp_path / "room.json").read_text()
 
 
+@pytest.mark.rest
 def test_sides_are_random_for_visitors_and_questions(tmp_path: Path) -> None:
     with opened(tmp_path) as (address, _, engine):
         engine.said = {"base": "Left.", "tuned": "Right."}

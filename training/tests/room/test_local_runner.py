@@ -104,7 +104,6 @@ def test_a_round_is_trained_once_and_each_visitor_gets_a_decision(
     assert PeftModel.from_pretrained(model, home / "adapter").peft_config["default"].r == 2
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_a_killed_worker_goes_on_from_its_checkpoint(
     runner: Callable[..., LocalRunner], rows: list[dict[str, Any]]
@@ -119,7 +118,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint(
     assert summary["resumed_from_step"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_job_that_cannot_run_fails_with_its_own_sentence(
     runner: Callable[..., LocalRunner], rows: list[dict[str, Any]]
 ) -> None:

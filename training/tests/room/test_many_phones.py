@@ -32,6 +32,7 @@ async def play(address: str, number: int, ready: list[int]) -> str:
         return reply.text
 
 
+@pytest.mark.rest
 def test_two_hundred_phones_at_once(tmp_path: Path) -> None:
     """From one address, as behind a hall's router: nobody is refused, each sees its own card, and all cards are trained."""
     runner = ScriptedRunner(steps=1)

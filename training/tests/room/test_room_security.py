@@ -151,6 +151,7 @@ def test_only_forms_of_the_rooms_own_pages_are_read(tmp_path: Path, how: dict[st
         assert httpx.post(f"{address}/ask", **how).status_code == status and not engine.asked
 
 
+@pytest.mark.rest
 def test_one_phone_with_a_thousand_requests_leaves_the_others_alone(tmp_path: Path) -> None:
     with opened(tmp_path, ScriptedRunner()) as (address, _, _):
         rude, kind = Phone(address).join(), Phone(address).join()

@@ -73,7 +73,7 @@ def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Wor
     assert "is complete: nothing to do" in outputs[0] and "scoring" not in outputs[0]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_ranks_without_gpus_are_forked_from_a_process_that_has_imported_torch(place: Workplace) -> None:
     """Python names each import of each process: 5 CPU-seconds for torch and what trains, once for a pod and not for each rank."""
     pod = place.python("--run", "once", "--processes", "2", PYTHONPROFILEIMPORTTIME="1")
@@ -151,11 +151,11 @@ echo "second run: $code"
 """
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(
     subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0,
     reason="a file system of our own needs root",
 )
-@pytest.mark.slow
 def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> None:
     """On a real full file system: one sentence, exit code 1, and the same command goes on from the last good one."""
     train = {
@@ -242,7 +242,7 @@ print(os.waitpid(child, 0)[1])
 """
 
 
-@pytest.mark.parametrize("given", [{}, {"OMP_NUM_THREADS": "4"}], ids=["unset", "set"])
+@pytest.mark.parametrize("given", but_the_first([{}, {"OMP_NUM_THREADS": "4"}]), ids=["unset", "set"])
 def test_a_forked_rank_computes_in_parallel_though_its_launcher_computed(given: dict[str, str]) -> None:
     """libgomp's threads are not forked, and whoever inherits its pool waits for them forever (resnet reads its images in the launcher)."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "OMP_"))}

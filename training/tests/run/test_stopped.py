@@ -64,8 +64,8 @@ def test_a_stop_counts_nothing_and_keeps_what_losses_have_counted(tmp_path: Path
         attempts.begin(tmp_path, 1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("job", but_the_first([JOBSET, {}]), ids=["trainjob", "pytorchjob"])
+@pytest.mark.rest
+@pytest.mark.parametrize("job", [JOBSET, {}], ids=["trainjob", "pytorchjob"])
 def test_more_preemptions_than_restarts_cost_none_and_no_step_and_end_in_the_same_bytes(
     place: Workplace, job: dict[str, str]
 ) -> None:

@@ -190,7 +190,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         process.wait()
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_a_run_reports_to_a_real_mlflow_and_to_wandb_offline(
     tmp_path: Path,
@@ -219,7 +218,6 @@ def test_a_run_reports_to_a_real_mlflow_and_to_wandb_offline(
     assert b"train/loss" in offline.read_bytes() and b"reported" in offline.read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_a_run_trains_without_the_mlflow_that_it_should_report_to(
     tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any], clients: Path

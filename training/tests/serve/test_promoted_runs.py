@@ -311,7 +311,7 @@ def test_the_adapter_asked_longest_ago_makes_room(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answers", but_the_first([200, 1000]))
+@pytest.mark.parametrize("answers", but_the_first([60, 1000]))
 def test_answers_are_each_ones_own_while_adapters_load_and_go(
     answers: int, runs: Path, tiny_model: Path, phase_dict: dict[str, Any]
 ) -> None:

@@ -217,7 +217,7 @@ def test_a_run_leaves_an_ordinary_run_for_each_owner(places: Any) -> None:
     assert "nothing to do" in again
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_run_that_is_evaluated_again_says_what_its_adapters_say_now(places: Any) -> None:
     """The same scores and gates from the same files; another owner's weights in an owner's place change that owner's answers only."""
     place = places("again", train={"epochs": 30})
@@ -263,7 +263,7 @@ def test_two_ranks_train_what_one_does(places: Any) -> None:
             assert torch.allclose(weight, second[name], atol=1e-4), name
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_run_killed_in_the_middle_ends_with_the_same_bytes(places: Any) -> None:
     """kill -9 of launcher and rank after the first checkpoint; the same command goes on from it."""
     whole, killed = places("whole", train={"epochs": 40}), places("killed", train={"epochs": 40})

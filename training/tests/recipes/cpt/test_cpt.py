@@ -229,7 +229,7 @@ def nameless() -> list[str]:
         return []
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_two_ranks_make_one_run_that_equals_one_rank_with_accumulation(
     tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -104,7 +104,6 @@ def test_what_is_missing_or_contradicts_itself_is_named(phase_dict: dict[str, An
     assert is_prepared(models / "blocks")
 
 
-@pytest.mark.slow
 @pytest.mark.rest
 def test_the_pod_s_command_killed_by_9_goes_on_where_it_was_and_leaves_no_process(
     phase_dict: dict[str, Any], models: Path, tmp_path_factory: pytest.TempPathFactory

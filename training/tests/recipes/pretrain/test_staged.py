@@ -99,7 +99,7 @@ def test_resumed_pretraining_is_uninterrupted_pretraining(
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_compiled_layers_keep_the_names_of_all_weights(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:

@@ -131,7 +131,7 @@ def test_told_to_end_it_keeps_a_checkpoint_and_equals_uninterrupted(
     assert (whole / "training_history.json").read_text() == (tmp_path / "training_history.json").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None:
     script = tmp_path / "ranks.py"
     script.write_text(TWO_RANKS)
