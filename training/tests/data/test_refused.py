@@ -93,7 +93,7 @@ def test_what_is_asked_knows_its_kind(folder: Path) -> None:
 
 
 @pytest.mark.rest
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(facts=st.integers(1, 67), wordings=st.integers(1, 16), refused=st.integers(0, 500), seed=st.integers(0, 3))
 def test_any_mixture_is_the_same_again_and_never_contradicts_itself(
     facts: int, wordings: int, refused: int, seed: int
