@@ -88,7 +88,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.slow
-@settings(LENIENT, max_examples=1000)
+@settings(LENIENT, max_examples=400)
 @given(phase=st.sampled_from(PHASES), changes=CHANGES)
 def test_no_traceback(folder: Path, phase: str, changes: list[tuple[tuple[str, ...], str]]) -> None:
     file = written(folder, _text(changes))

@@ -72,6 +72,7 @@ def _mapped(name: str) -> str:
     return next(line.split()[-1] for line in lines if line.endswith(f"/{name}"))
 
 
+@pytest.mark.rest
 def test_this_environment_passes_the_check() -> None:
     """The one that these tests run in: without CUDA's libraries where there is no GPU."""
     assert pyenv._fails(Path(sys.prefix)) == ""

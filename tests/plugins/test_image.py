@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from slow import but_the_first
 
 from plugins.keeping import Kept
 from plugins.test_playbooks import ansible, error_of
@@ -60,8 +59,8 @@ def test_vllms_template_has_to_be_one_for_the_phase(
     assert words in said
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("openshift", but_the_first([True, False]))
+@pytest.mark.rest
+@pytest.mark.parametrize("openshift", [True, False])
 def test_a_missing_template_is_said_only_where_openshift_has_templates(cluster: Any, openshift: bool) -> None:
     kept = Kept(cluster)
     if not openshift:

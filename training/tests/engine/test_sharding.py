@@ -43,7 +43,7 @@ def seen(trained: Path) -> Any:
     return json.loads((trained / "seen.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_sharded_saved_and_resumed_is_the_whole_model_trained_without_sharding(trained: Path, seen: Any) -> None:
     assert [rank["share"] for rank in seen["whole"]["ranks"]] == [1, 1]
     for rank in seen["broken"]["ranks"]:
@@ -63,7 +63,7 @@ def test_sharded_saved_and_resumed_is_the_whole_model_trained_without_sharding(t
     assert losses[0] == pytest.approx(losses[1], abs=1e-5) and len(losses[0]) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_steps_are_timed_and_ddp_says_what_it_communicated(trained: Path, seen: Any) -> None:
     """What FSDP2 sends is not logged."""
     summary = seen["whole"]["summary"]
@@ -75,7 +75,7 @@ def test_steps_are_timed_and_ddp_says_what_it_communicated(trained: Path, seen: 
     assert seen["broken"]["summary"]["step_parts"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["sft", "dpo"])
 def test_in_bfloat16_losses_and_log_probabilities_stay_float32(trained: Path, seen: Any, name: str) -> None:
     for rank in seen[name]["ranks"]:
@@ -85,7 +85,7 @@ def test_in_bfloat16_losses_and_log_probabilities_stay_float32(trained: Path, se
         assert seen[name]["summary"]["first_loss"] == pytest.approx(0.693147, abs=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_checkpoints_are_saved_by_shards_and_the_last_step_is_the_result(trained: Path, seen: Any) -> None:
     (newest,) = checkpoints.listed(trained / "dpo" / "checkpoints")[-1:]
     shards = [path.name for path in sorted((newest / "pytorch_model_fsdp_0").glob("*.distcp"))]
@@ -96,7 +96,7 @@ def test_checkpoints_are_saved_by_shards_and_the_last_step_is_the_result(trained
     assert seen["whole"]["summary"]["validation_loss"] is not None  # unsharded, the best one was kept
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_sharded_adapters_are_those_of_the_run_without_sharding(
     trained: Path, seen: Any, phase_dict: dict[str, Any]
 ) -> None:

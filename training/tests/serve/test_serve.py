@@ -542,7 +542,7 @@ def test_pieces_never_show_half_characters_or_stops(tiny_model: Path) -> None:
         assert "".join(said) == expected and not any("\ufffd" in text for text in said)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_process_ends_well_on_sigterm_and_names_a_taken_port(
     phase_dict: dict[str, Any], tiny_model: Path, run_dir: Path, tmp_path: Path
 ) -> None:
