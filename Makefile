@@ -164,15 +164,15 @@ tests-check: lint-python binaries-gate
 
 # A failed test does not keep another part from reporting what else fails, and summary.py fails for all. An interruption ends
 # whatever runs and what follows; no shell between the makes, for it would pass on a TERM only when the tests have ended.
-# First what computes, then what waits: the API servers' tests, which import no torch and give way, alongside the cluster's.
+# First what computes, then what waits: the API servers' tests, which import no torch and give way, and lint, alongside the cluster's.
 # All at once they starved the cluster's pods of processors and memory (2 cores, 24 GiB).
-test: lint binaries-gate image ## one of each kind of every test, the embedded cluster included, then where the time went; CI runs this
+test: lint-python binaries-gate image ## one of each kind of every test, the embedded cluster included, then where the time went; CI runs this
 	@rm -f $(RESULTS)
 	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not tier and not rest" $(call REPORT,check)
-	-@$(MAKE) --no-print-directory --keep-going tests-api tests-e2e
+	-@$(MAKE) --no-print-directory --keep-going tests-api tests-e2e lint-rest
 	@$(BIN)/python tests/summary.py $(RESULTS)
 
-RESULTS = $(patsubst %,artifacts/%.xml,check api e2e)
+RESULTS = $(patsubst %,artifacts/%.xml,check api e2e) artifacts/times/lint-rest.end
 REPORT = --durations=15 --junitxml=artifacts/$(1).xml $(call NAMED,$(1))
 
 tests-api:

@@ -21,7 +21,6 @@ GATE = {
         "test_an_unknown_field_is_refused[today]",
     },
     "test_live": {"test_life_of_a_release[helm4]", "test_applied_twice_is_the_same[trainjob]"},
-    "test_platform": {"test_from_bare_to_ready_and_back"},
     "test_room": {"test_a_round_has_its_job_by_the_rooms_own_rights"},
     "test_served": {"test_a_served_model_is_replaced_only_by_a_promoted_one[helm]"},
 }

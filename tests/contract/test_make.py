@@ -57,7 +57,10 @@ def test_the_check_then_the_other_two_and_then_the_summary(command: list[str]) -
     assert sorted(tests) == [f"{part}: {line}" for part in ("api", "check", "e2e") for line in ("one", "two")], (
         done.stdout
     )
-    assert "summary of tests/summary.py artifacts/check.xml artifacts/api.xml artifacts/e2e.xml" in lines
+    assert (
+        "summary of tests/summary.py artifacts/check.xml artifacts/api.xml artifacts/e2e.xml artifacts/times/lint-rest.end"
+        in lines
+    )
     assert "warning" not in done.stderr
 
 

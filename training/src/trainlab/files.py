@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,11 @@ from typing import IO, Any
 from trainlab.errors import UserError
 
 CHUNK = 1 << 20
+
+
+def slug(name: str) -> str:
+    """Return a name as one of a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -334,3 +334,20 @@ def test_a_mirror_is_asked_instead_of_the_hub(root: Path, tmp_path: Path, phase_
         done = trainlab_fetch(mirror.url, tmp_path, phase_dict, HF_TOKEN="hf_right")
     assert done.returncode == 0, done.stderr
     assert (fetch.model_dir(SOURCE, tmp_path / "models") / "model.safetensors").read_bytes() == WEIGHTS
+
+
+@pytest.mark.parametrize(
+    ("card", "license"),
+    [
+        ("---\nlicense: mit\n---\n# A model\n", "mit"),
+        ("---\nlicense: [mit, cc-by-4.0]\n---\n", "mit, cc-by-4.0"),
+        ("# A model\nlicense: mit\n", "not stated"),
+        ("---\nlicense: [\n---\n", "not stated"),
+        ("---\n- license\n---\n", "not stated"),
+        (None, "not stated"),
+    ],
+)
+def test_a_license_is_what_the_header_of_a_card_states(card: str | None, license: str, tmp_path: Path) -> None:
+    if card is not None:
+        (tmp_path / "README.md").write_text(card, encoding="utf-8")
+    assert fetch.card_license(tmp_path / "README.md") == license

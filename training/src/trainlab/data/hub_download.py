@@ -11,7 +11,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.models.fetch import NOT_STATED, WAY_TO_HUB, cause, full, no_space, of_network, slug, token
+from trainlab.models.fetch import NOT_STATED, WAY_TO_HUB, card_license, cause, full, no_space, of_network, token
 from trainlab.progress import note
 
 KEY = "phase.data.source"
@@ -21,7 +21,7 @@ SAVED_EVERY = 10.0  # seconds between two notes of how far a stream is
 def place(models: Path, *parts: str | None) -> Path:
     """Return the folder of a data set in the model volume, named after what its content depends on."""
     name = "-".join(["data", *(part for part in parts if part)])
-    return models / slug(name)
+    return models / files.slug(name)
 
 
 def stream(
@@ -94,7 +94,7 @@ def stated(name: str, revision: str | None, cache: Path) -> str:
 
     A folder of that name is used as the set, as datasets does. Raises what huggingface_hub raises.
     """
-    from huggingface_hub import DatasetCard, hf_hub_download
+    from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import RemoteEntryNotFoundError  # EntryNotFoundError also covers an unreachable hub
 
     path = Path(name) / "README.md"
@@ -107,8 +107,7 @@ def stated(name: str, revision: str | None, cache: Path) -> str:
             )
         except RemoteEntryNotFoundError:
             return NOT_STATED
-    license = DatasetCard.load(path).data.to_dict().get("license") if path.is_file() else None
-    return ", ".join(map(str, license)) if isinstance(license, list) else str(license or NOT_STATED)
+    return card_license(path)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import difflib
 import hashlib
 import json
 import logging
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -194,7 +193,7 @@ def volume_data(models: Path, task: str, fill: bool) -> Iterator[list[Path]]:
 def place(models: Path, path: str, name: str | None, options: dict[str, Any]) -> Path:
     """Return the folder of one data set inside the model volume."""
     digest = hashlib.sha256(json.dumps([path, name, options], sort_keys=True, default=str).encode()).hexdigest()[:8]
-    return models / FOLDER / re.sub(r"[^A-Za-z0-9._-]+", "-", f"{_text(path, name)} {digest}").lower()
+    return models / FOLDER / files.slug(f"{_text(path, name)} {digest}")
 
 
 def _download(

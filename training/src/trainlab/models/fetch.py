@@ -1,8 +1,7 @@
 """`trainlab fetch`: fill the model volume once, with sizes, digests, license; called by an init container or by hand.
 
-A folder is complete or absent: it is filled under a temporary name and renamed, under a file lock that other pods wait
-for. A pinned revision of a hub's model is compared with the digests that the hub lists. What the hub's client raises becomes one
-line, for data sets too (data/hub_download.py)."""
+A folder is complete or absent: it is filled under a temporary name and a lock that other pods wait for, then renamed. A pinned
+revision of a hub's model is compared with the hub's digests. What the hub's client raises becomes one line, for data sets, too."""
 
 import errno
 import glob
@@ -17,6 +16,7 @@ import tempfile
 import traceback
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.parser import Parser
 from pathlib import Path
@@ -33,12 +33,7 @@ def model_dir(source: str, models: Path) -> Path:
     kind, __, rest = source.partition(":")
     if kind == "pvc":
         return models / rest
-    return models / slug(f"{kind}-{rest}")
-
-
-def slug(name: str) -> str:
-    """Return a name as one of a folder."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()
+    return models / files.slug(f"{kind}-{rest}")
 
 
 def datasets_dir(models: Path) -> Path:
@@ -234,7 +229,7 @@ def _from_hub(source: str, folder: Path) -> str:
             raise
         raise UserError(f"{KEY} is {source}: {_why(name, error)}") from None
     shutil.rmtree(folder / CLIENTS_OWN, ignore_errors=True)  # it has dates, and would count in the model's digest
-    return _license(folder / "README.md")
+    return card_license(folder / "README.md")
 
 
 def _fill(name: str, revision: str, folder: Path) -> None:
@@ -344,9 +339,15 @@ def _why(name: str, error: Exception) -> str:
     return f"cannot be fetched: {cause(error)}; {way}use a pvc: source; the next attempt goes on with the files that are missing"
 
 
-def _license(card: Path) -> str:
-    match = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.M) if card.exists() else None
-    return match.group(1) if match else NOT_STATED
+def card_license(card: Path) -> str:
+    """Return the license that the README.md of a hub's model or data set states; NOT_STATED where it cannot be read."""
+    import yaml
+    from huggingface_hub import metadata_load
+
+    license = None
+    with suppress(FileNotFoundError, ValueError, yaml.YAMLError):  # no card, or a header that is no mapping, or no YAML
+        license = (metadata_load(card) or {}).get("license")
+    return ", ".join(map(str, license)) if isinstance(license, list) else str(license or NOT_STATED)
 
 
 def no_space(error: BaseException) -> bool:
