@@ -66,7 +66,7 @@ def run(cluster: Any, folder: Path, playbook: str | None = None, **variables: An
     env = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH"))}
     env["ANSIBLE_COLLECTIONS_PATH"] = f"{ROOT / '.collections'}:{AGNOSTICD}"
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(inventory), playbook or str(alone)]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 
 def lines(text: str) -> list[str]:

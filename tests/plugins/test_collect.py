@@ -37,7 +37,6 @@ def collect(cluster: Any, folder: Path, *options: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

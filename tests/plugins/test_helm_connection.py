@@ -80,7 +80,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory/kubernetes", str(play)]
         env = {**os.environ, "HOME": str(tmp_path), "CALLS": str(record), **environment}
         command += ["-e", json.dumps(given)]
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         assert record.exists(), done.stdout + done.stderr
         found = [
             each for each in record.read_text(encoding="utf-8").split("==\n") if each and "version\n--\n" not in each

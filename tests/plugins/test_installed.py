@@ -38,9 +38,7 @@ def tool(name: str, *arguments: str, cwd: Path, **env: str) -> subprocess.Comple
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "PYTHONPATH"))}
     command = [str(Path(sys.executable).with_name(name)), *arguments]
     home = {"ANSIBLE_HOME": str(cwd / ".ansible")}
-    return subprocess.run(
-        command, cwd=cwd, env=kept | home | env, capture_output=True, text=True, check=False, timeout=120
-    )
+    return subprocess.run(command, cwd=cwd, env=kept | home | env, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,7 @@ def ansible(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[st
     env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
     env["ANSIBLE_CONFIG"] = str(ROOT / "ansible.cfg")
     program = str(Path(sys.executable).parent / "ansible-playbook")
-    return subprocess.run(
-        [program, *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=120
-    )
+    return subprocess.run([program, *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
 def error_of(done: subprocess.CompletedProcess[str]) -> str:

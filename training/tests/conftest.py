@@ -18,6 +18,12 @@ def pytest_make_collect_report() -> None:
         sys.intern = lambda *given, **named: patched(*given, **named)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """The same for what a test imports while it runs: files of Ansible may have been collected since."""
+    pytest_make_collect_report()
+
+
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -64,9 +64,7 @@ def child(code: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process of its own that finds the package."""
     path = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, timeout=300, check=False
-    )
+    return subprocess.run([sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, check=False)
 
 
 def made(source: Path | str, out: Path, options: Options) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def ranks(program: Path, arguments: Sequence[str], env: Mapping[str, str]) -> li
 def ended(runs: Sequence[Run]) -> str:
     """Return what they print until all have ended well."""
     with ThreadPoolExecutor() as readers:  # at once: a rank whose pipe is full would wait, and the others for it
-        text = "".join(output for output, _ in readers.map(lambda run: run.communicate(timeout=600), runs))
+        text = "".join(output for output, _ in readers.map(lambda run: run.communicate(timeout=1200), runs))
     assert [run.returncode for run in runs] == [0] * len(runs), text
     return text
 

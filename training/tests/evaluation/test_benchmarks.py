@@ -251,7 +251,7 @@ def fetch(phase: Phase, models: Path, url: str) -> subprocess.CompletedProcess[s
     path = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path, "HF_ENDPOINT": url, "HF_HOME": str(models / "home")}
     command = [sys.executable, "-m", "trainlab.cli", "fetch", str(models / "phase.json"), "--models", str(models)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.rest

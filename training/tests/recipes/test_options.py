@@ -192,7 +192,7 @@ def test_a_whole_run_of_two_ranks_with_all_of_them(
     resources = {"processes_per_node": 2}
     phase = make_phase(phase_dict, train=train, data={"validation": "pvc:val"}, resources=resources)
     run = Workplace(tmp_path, phase).start("--run", "all")
-    output = run.communicate(timeout=600)[0]
+    output = run.communicate()[0]
     assert run.returncode == 0 and "validation: 4 of pvc:val" in output, output
     record, options = files.read_json(tmp_path / "all" / "manifest.json"), phase.options
     assert record["options"] == options and set(options) == {

@@ -240,7 +240,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
         "--fetch-retries=0",
         AXE,
     ]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip("npm cannot reach its registry")
     return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")

@@ -46,7 +46,7 @@ def stopped(place: Workplace, run: str, told: list[int], **more: str) -> tuple[s
         said += line
     for each in told:
         pods[each].send_signal(signal.SIGTERM)
-    outputs = [pod.communicate(timeout=120)[0] for pod in pods]
+    outputs = [pod.communicate()[0] for pod in pods]
     return said + outputs[0], [pod.returncode for pod in pods]
 
 
@@ -79,7 +79,7 @@ def test_more_preemptions_than_restarts_cost_none_and_no_step_and_end_in_the_sam
         reached = checkpoints.step(good)
     for run in ("preempted", "alone"):
         pods = start(place, run, **job)
-        outputs = [pod.communicate(timeout=300)[0] for pod in pods]
+        outputs = [pod.communicate()[0] for pod in pods]
         assert [pod.returncode for pod in pods] == [0, 0], "\n".join(outputs)
     manifest = json.loads((place.root / "preempted" / "manifest.json").read_text())
     assert manifest["attempts"] == {"restarts": 2, "repeated_steps": 0}

@@ -15,7 +15,7 @@ from trainlab.cli import main
 from trainlab.errors import UserError
 from trainlab.progress import Numbers, Progress
 from trainlab.run import tracker
-from waiting import until
+from waiting import patience, until
 
 NUMBERS = Numbers(5, 10, 9.4, 1.25, 2.0, {"loss": 2.0, "learning_rate": 1e-4}, {"loss": 2.5})
 # Name -> type in Go, from red-hat-data-services/trainer, pkg/rhai/progression/progression.go, TrainerStatus.
@@ -49,7 +49,7 @@ def test_lines_by_itself_only_within_its_block(
         [beat] = [thread for thread in threading.enumerate() if thread.name == "progress"]
         printed, begin = "", time.monotonic()
         while not re.search(r"^trainlab: waiting \([1-9]\d* s\)$", printed, re.MULTILINE):
-            assert time.monotonic() - begin < 60, printed
+            assert time.monotonic() - begin < 60 * patience(), printed
             beat.join(0.2)
             printed += capsys.readouterr().out
     beat.join(10)

@@ -205,7 +205,7 @@ def test_a_run_reports_to_a_real_mlflow_and_to_wandb_offline(
     env = {"PYTHONPATH": sources, "MLFLOW_TRACKING_URI": address, "WANDB_MODE": "offline", "HOME": str(tmp_path)}
     env["PATH"] = str(Path(sys.executable).parent)  # without git, as in a pod
     run = place.python("--run", "reported", "--processes", "2", "--report-to", "mlflow,wandb", **env)
-    output = run.communicate(timeout=500)[0]
+    output = run.communicate()[0]
     assert run.returncode == 0 and "warning" not in output.lower(), output
     history = json.loads((tmp_path / "reported" / "training_history.json").read_text(encoding="utf-8"))
     with sqlite3.connect(database) as tables:
@@ -227,7 +227,7 @@ def test_a_run_trains_without_the_mlflow_that_it_should_report_to(
     sources = os.pathsep.join([str(ROOT / "training" / "src"), str(clients)])
     gone = {"PYTHONPATH": sources, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{free_port()}", "HOME": str(tmp_path)}
     run = place.python("--run", "alone", "--report-to", "mlflow", **gone)
-    output = run.communicate(timeout=500)[0]
+    output = run.communicate()[0]
     assert run.returncode == 0 and "Traceback" not in output, output
     assert output.count("warning: MLflow gets no more numbers: ") == 1, output
     assert (tmp_path / "alone" / "report.html").exists()

@@ -567,10 +567,10 @@ def test_process_ends_well_on_sigterm_and_names_a_taken_port(
     server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         wait_ready(f"http://127.0.0.1:{port}")
-        second = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        second = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert second.returncode == 1 and f"cannot listen on 127.0.0.1 port {port}" in second.stderr
         server.send_signal(signal.SIGTERM)
-        out, _ = server.communicate(timeout=30)
+        out, _ = server.communicate()
     finally:
         server.kill()
     assert server.returncode == 0 and "serving base, tuned, adapter" in out

@@ -167,7 +167,7 @@ def test_what_is_kept_is_what_the_base_predicts(phase: Any, tiny_model: Path, tm
 def run_of(workplace: Workplace, *more: str) -> str:
     """Run `trainlab run` to its end and return what it printed."""
     process = workplace.start("--run", "room", *more)
-    text, _ = process.communicate(timeout=300)
+    text, _ = process.communicate()
     assert process.returncode == 0, text
     return text
 
@@ -244,7 +244,7 @@ def test_a_run_that_is_evaluated_again_says_what_its_adapters_say_now(places: An
 def evaluate(place: Workplace) -> None:
     """Run `trainlab eval` over the run."""
     process = place.command("eval", str(place.root / "room"))
-    text, _ = process.communicate(timeout=300)
+    text, _ = process.communicate()
     assert process.returncode == 0, text
 
 

@@ -349,7 +349,7 @@ def test_the_command_line_runs_the_digits_and_goes_on_where_it_is_complete(tmp_p
     folders = ["--models", str(tmp_path / "models"), "--out", str(tmp_path), "--run", "digits"]
     for words in ("trainlab: gate: ", "is complete: nothing to do"):
         run = forked.Run(["run", str(tmp_path / "phase.json"), *folders], environment())
-        output, _ = run.communicate(timeout=600)
+        output, _ = run.communicate()
         assert run.returncode == 0 and words in output, output
     manifest = json.loads((tmp_path / "digits" / "manifest.json").read_text())
     assert manifest["data"]["license"].startswith("CC-BY-4.0") and len(manifest["data"]["sha256"]) == 64
