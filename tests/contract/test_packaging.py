@@ -230,6 +230,9 @@ def test_sanity_overlooks_what_is_there_and_no_more() -> None:
     assert listed["pylint:disallowed-name"] == named
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "plugins" / "modules").glob("*.py")}
     assert modules <= listed["validate-modules:missing-gplv3-license"]
+    licenses, templates = (len(listed[what]) for what in ("validate-modules:missing-gplv3-license", "yamllint!skip"))
+    page = (ROOT / "docs" / "learn" / "architecture.md").read_text(encoding="utf-8")
+    assert f"{licenses} licenses, {templates} templates" in page and len(listed) == 3
 
 
 def test_the_image_runs_as_a_user_without_rights_whose_number_kubernetes_can_check() -> None:
