@@ -252,6 +252,9 @@ def test_a_component(tree: Tree) -> None:
 
 @pytest.mark.rest
 def test_the_copy_passes_its_tests(tree: Tree) -> None:
+    """With the recipe, which `make test-rest` has not added before."""
+    if not (tree.folder / "training" / "tests" / "recipes" / "echo").exists():
+        test_a_recipe_with_a_phase(tree)
     for tests in TESTS:  # Ansible patches sys.intern, of which torch wants the builtin
         told = tree.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", SKIPPED, *tests)
         assert "passed" in told.splitlines()[-1]
