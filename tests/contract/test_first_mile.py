@@ -18,7 +18,7 @@ def test_ci_runs_the_command_before_a_merge() -> None:
     assert said == [
         *(
             'cd "$(dirname "$0")/.."',
-            "until=$(($(date +%s) + 3300))",
+            "until=$(($(date +%s) + 2400))",
             "make test || exit",
             'make --keep-going -j2 test-api test-rest UNTIL="$until"',
         ),
