@@ -11,7 +11,7 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def test_ci_runs_the_command_before_a_merge() -> None:
-    """.ci/run runs `make test` and, as far as an hour lasts, what that leaves out: nothing is installed for it."""
+    """.ci/run runs `make test` and, until 40 minutes are over, what that leaves out: nothing is installed for it."""
     text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     said = [word.strip() for line in lines for word in re.split(r"&&|;", line)]
