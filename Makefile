@@ -160,7 +160,7 @@ check: lint docs tests-check ## the gate: lint, types, unit, chart and contract 
 
 # ansible-lint takes one processor for a minute, so it runs beside the tests
 tests-check: lint-python binaries-gate
-	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not slow and not rest"
+	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not slow and not rest and not tier"
 
 # A failed test does not keep another part from reporting what else fails, and summary.py fails for all. An interruption ends
 # whatever runs and what follows; no shell between the makes, for it would pass on a TERM only when the tests have ended.

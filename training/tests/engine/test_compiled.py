@@ -68,9 +68,8 @@ def both(
             SFT, {**PACKED, "gradient_checkpointing": True}, 1, id="packed, recomputed", marks=pytest.mark.rest
         ),
         pytest.param(SFT, {**PACKED, "batch_size": 2}, 1, id="packed, two rows a batch", marks=pytest.mark.rest),
-        pytest.param(
-            LORA, PACKED, 2, id="packed, adapters", marks=pytest.mark.rest
-        ),  # what the first layer reads needs no gradient
+        # two, as what the first layer reads needs no gradient
+        pytest.param(LORA, PACKED, 2, id="packed, adapters", marks=pytest.mark.rest),
         pytest.param(SFT, {"batch_size": 3}, 1, id="single rows", marks=pytest.mark.rest),
         pytest.param(DPO, {"batch_size": 4}, 1, id="pairs", marks=pytest.mark.rest),
     ],
