@@ -151,7 +151,7 @@ lint-python: venv-dev
 lint-rest: venv-dev
 	$(BEGIN)
 	$(BIN)/yamllint --strict .
-	$(BIN)/ansible-lint --offline -q
+	nice -n 10 $(BIN)/ansible-lint --offline -q
 	$(BIN)/python docs/style.py
 	$(BIN)/shellcheck -x cluster/python cluster/embedded_cluster/*.sh tests/fresh/*.sh .ci/run
 	$(END)
@@ -164,11 +164,11 @@ tests-check: lint-python binaries-gate
 
 # A failed test does not keep another part from reporting what else fails, and summary.py fails for all. An interruption ends
 # whatever runs and what follows; no shell between the makes, for it would pass on a TERM only when the tests have ended.
-# First what computes, then what waits: the API servers' tests, which import no torch and give way, and lint, alongside the cluster's.
-# All at once they starved the cluster's pods of processors and memory (2 cores, 24 GiB).
+# First what computes, then what waits: the API servers' and the plugins' tests, which import no torch, and lint, alongside the
+# cluster's, to whose pods they give way. All at once they starved those of processors and memory (2 cores, 24 GiB).
 test: lint-python binaries-gate image ## one of each kind of every test, the embedded cluster included, then where the time went; CI runs this
 	@rm -f $(RESULTS)
-	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not tier and not rest" $(call REPORT,check)
+	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not tier and not rest" --ignore=tests/plugins $(call REPORT,check)
 	-@$(MAKE) --no-print-directory --keep-going tests-api tests-e2e lint-rest
 	@$(BIN)/python tests/summary.py $(RESULTS)
 
@@ -176,7 +176,7 @@ RESULTS = $(patsubst %,artifacts/%.xml,check api e2e) artifacts/times/lint-rest.
 REPORT = --durations=15 --junitxml=artifacts/$(1).xml $(call NAMED,$(1))
 
 tests-api:
-	@exec nice -n 5 $(BIN)/pytest -n 2 $(SPREAD) -m "not tier and not rest" tests/api tests/fresh $(call REPORT,api)
+	@exec nice -n 10 $(BIN)/pytest -n 2 $(SPREAD) -m "not tier and not rest" tests/api tests/fresh tests/plugins $(call REPORT,api)
 
 tests-e2e:
 	@exec $(BIN)/pytest -v -m "e2e and not tier and not rest" tests/e2e $(call REPORT,e2e)

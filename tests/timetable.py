@@ -5,6 +5,7 @@ the processors, too. Tests run in parallel, so the seconds of a folder may excee
 """
 
 import os
+import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from datetime import datetime
@@ -91,7 +92,7 @@ def cpu_seconds(stat: Path = STAT) -> float:
 def processors(folder: Path = TIMES, now: Path = STAT) -> str:
     """Return how the processors spent their time since the first stage began, by the first line of proc_stat(5).
 
-    Time that the hypervisor gave to other machines (steal) makes every row longer, through no fault of a test.
+    Time that the hypervisor gave to other machines (steal) makes every row longer, through no fault of a test; a slow processor, too.
     """
     begun = [file.read_text(encoding="ascii").splitlines() for file in folder.glob("*.begin")]
     first = min((lines for lines in begun if len(lines) > 1), key=lambda lines: int(lines[0]), default=None)
@@ -101,9 +102,19 @@ def processors(folder: Path = TIMES, now: Path = STAT) -> str:
     spent = [new - old for old, new in zip(before, after, strict=True)]
     whole, idle, stolen = sum(spent) or 1, spent[3] + spent[4], spent[7]
     shares = (whole - idle - stolen, idle, stolen)
-    return "processors: {:.0%} used, {:.0%} idle, {:.0%} given to other machines (steal)".format(
+    used = f"{shares[0] / os.sysconf('SC_CLK_TCK'):,.0f} CPU-seconds"
+    parts = "{:.0%} used, {:.0%} idle, {:.0%} given to other machines (steal)".format(
         *(share / whole for share in shares)
     )
+    return f"processors: {used}, {parts}; {additions():.2f} s for ten million additions in Python"
+
+
+def additions() -> float:
+    """Return the seconds that one processor takes for ten million additions of a loop, to compare machines."""
+    begin, total = time.process_time(), 0
+    for number in range(2_000_000):
+        total += number
+    return (time.process_time() - begin) * 5
 
 
 def lines(files: list[Path], times: Path = TIMES) -> list[str]:

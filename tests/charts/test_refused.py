@@ -1,6 +1,7 @@
 """Invalid values are refused before any object is created, with the CLI's messages."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -295,7 +296,11 @@ NOT_READ = [
     if key not in _keys(keys.get(block)) and (block in keys or key == min(two for one, two in EVERY if one == block))
 ]
 """Keys, and whole blocks, that a recipe does not read."""
-REFUSED = UNKNOWN + BROKEN + COMPUTED + MISSING + BY_RECIPE + NOT_READ
+REFUSED = UNKNOWN + BROKEN + COMPUTED + MISSING
+
+
+def _sentences(stderr: str) -> list[str]:
+    return stderr.split("refused.yaml:2:10): ", 1)[1].split("\n\n")[0].splitlines()
 
 
 @pytest.mark.parametrize(("phase", "key", "text"), REFUSED, ids=[f"{phase}-{key}" for phase, key, _ in REFUSED])
@@ -304,10 +309,34 @@ def test_helm_says_the_sentence_of_the_check(phase: str, key: str, text: str, tm
     file.write_text(text, encoding="utf-8")
     done, told = template((full, str(file))), check(full, str(file))
     assert done.returncode != 0 and told.returncode == 2
-    sentences = done.stderr.split("refused.yaml:2:10): ", 1)[1].split("\n\n")[0].splitlines()
+    sentences = _sentences(done.stderr)
     expected = [sentence for sentence in sentences if sentence.startswith((f"{key}: ", f"{key} is '"))]
     of_rules = (phase, key, text) in (*BROKEN, *COMPUTED)
     assert expected and all(one in told.stderr for one in (sentences if of_rules else expected[:1]))
+
+
+def _merged(texts: Iterable[str]) -> str:
+    """Return one overlay with the keys of all; two that set different keys of one block set both."""
+    blocks: dict[str, dict[str, object]] = {}
+    for text in texts:
+        for block, keys in yaml.safe_load(text)["phase"].items():
+            blocks.setdefault(block, {}).update(keys if isinstance(keys, dict) else {"": keys})
+    return yaml.safe_dump({"phase": {block: keys.get("", keys) for block, keys in blocks.items()}})
+
+
+@pytest.mark.parametrize("rows", [BY_RECIPE, NOT_READ], ids=["values", "keys"])
+@pytest.mark.parametrize("phase", OF_RECIPE.values())
+def test_helm_says_each_sentence_of_a_recipe(rows: list[tuple[str, str, str]], phase: str, tmp_path: Path) -> None:
+    """One rendering for all that this recipe does not accept and others do; the check's sentences are the same ones."""
+    wrong = {key: text for one, key, text in rows if one == phase}
+    full, file = str(VALUES / f"{phase}.yaml"), tmp_path / "wrong.yaml"
+    file.write_text(_merged(wrong.values()), encoding="utf-8")
+    done, told = template((full, str(file))), check(full, str(file))
+    assert done.returncode != 0 and told.returncode == 2
+    sentences = _sentences(done.stderr)
+    for key in wrong:
+        expected = [line for line in sentences if line.startswith((f"{key}: ", f"{key} is '"))]
+        assert expected and expected[0] in told.stderr, key
 
 
 @pytest.mark.parametrize("name", HELMS)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -140,6 +141,22 @@ def ours(outside: bool = False) -> dict[int, str]:
             if (mine and not inside) if outside else (mine or inside):
                 result[int(path.name)] = " ".join(argv)
     return result
+
+
+def power_off() -> None:
+    """Kill all processes of the cluster at once, and undo what a boot does: its mounts, link, cgroups, kernel's settings."""
+    while pids := group():
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    subprocess.run(["ip", "link", "del", LINK], check=False, capture_output=True)
+    tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
+    for top in [top / GROUP for top in tops if (top / GROUP).exists()]:
+        for folder in sorted([top, *(path for path in top.rglob("*") if path.is_dir())], reverse=True):
+            folder.rmdir()
+    restore = "from embedded_cluster.nodes import kernel; kernel.restore()"
+    subprocess.run([sys.executable, "-c", restore], env=ENVIRONMENT | {"PYTHONPATH": str(REPO / "cluster")}, check=True)
+    assert not ours()
 
 
 def _nft() -> list[str]:

@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from e2e import machine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("no_cluster", "two_nodes")]
 VOLUME = machine.FOLDER / "share/rwx/pvc-1_default_runs"
-KERNEL_NOTE = Path("/run/trainlab-kernel.json")
 SECONDS = 180.0
 """A hang guard; alone on two cores a daemon is back after about 20."""
 SERVER = """
@@ -90,6 +88,7 @@ def test_nodes_share_the_memory() -> None:
     assert system.memory_total() - 2**30 < sum(offered) < system.memory_total()
 
 
+@pytest.mark.rest
 def test_another_node_count_is_refused() -> None:
     """With what differs, what would be lost, and the word; all stays as it is."""
     before = _identities()
@@ -100,25 +99,11 @@ def test_another_node_count_is_refused() -> None:
     assert machine.cluster("up", "--nodes", "2").endswith("changed=false\n")
 
 
-def _power_off() -> None:
-    """Kill all processes of the cluster at once, and remove what a boot does: namespaces with their mounts, link, cgroups."""
-    while pids := machine.group():
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    subprocess.run(["ip", "link", "del", machine.LINK], check=False, capture_output=True)
-    tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
-    for top in [top / machine.GROUP for top in tops if (top / machine.GROUP).exists()]:
-        for folder in sorted([top, *(path for path in top.rglob("*") if path.is_dir())], reverse=True):
-            folder.rmdir()
-    KERNEL_NOTE.unlink(missing_ok=True)
-    assert not machine.ours()
-
-
+@pytest.mark.rest
 def test_a_reboot_brings_it_back() -> None:
     """The same nodes, objects and volumes; the servers serve again, and a second `up` changes nothing."""
     before = _identities()
-    _power_off()
+    machine.power_off()
     assert not json.loads(machine.cluster("status"))["running"]
     said = machine.cluster("up", "--nodes", "2")
     assert said.endswith("changed=true\n") and "prepare" not in said

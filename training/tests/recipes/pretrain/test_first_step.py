@@ -33,6 +33,24 @@ if __name__ == "__main__":
 """
 """What the pod runs, `trainlab fetch phase.json --models DIR`, with processes and shards that small texts have, too."""
 
+LATE = """
+import multiprocessing, os, signal, time
+from trainlab.data.prepare.workers import begin
+def late(parent):
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    print("orphan", flush=True)
+    begin()
+    print("began", flush=True)
+    time.sleep(600)
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=late, args=(os.getpid(),))
+    child.start()
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""A process that begins only once its parent is dead; stdout is at its end when both are."""
+
 
 def phase(base: dict[str, Any], **prepare: Any) -> Phase:
     return phase_of(
@@ -139,6 +157,22 @@ def test_the_pod_s_command_killed_by_9_goes_on_where_it_was_and_leaves_no_proces
         {path.name: path.read_bytes() for path in folder.glob("*.*")} for folder in (blocks, unkilled / "blocks")
     ]
     assert contents[0] == contents[1] and len(contents[0]) > 4
+
+
+def test_a_process_whose_parent_was_killed_before_it_began_ends(tmp_path: Path) -> None:
+    """As one that still imports: the signal for a parent's death is asked for too late."""
+    program = tmp_path / "program.py"
+    program.write_text(LATE, encoding="utf-8")
+    started = subprocess.run(
+        [sys.executable, str(program)],
+        env=os.environ | {"PYTHONPATH": str(SOURCES)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert started.returncode == -signal.SIGKILL and "began" not in started.stdout
+    pid, _, ended = started.stdout.partition("\n")
+    assert ended == "orphan\n" and not running(pid)
 
 
 def running(pid: str) -> bool:

@@ -42,6 +42,9 @@ def begin() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "prctl"):
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    parent = multiprocessing.parent_process()
+    if parent and not parent.is_alive():  # killed while this one imported: no signal comes any more
+        os._exit(1)
 
 
 class Workers:
