@@ -16,6 +16,8 @@ from typing import TextIO
 
 RANGE = range(20000, 30000)
 """Below those that the kernel gives to clients (ip_local_port_range), so that no connection takes one meanwhile."""
+WITH_ITS_WORKER = ("setpriv", "--pdeathsig", "TERM")
+"""The prefix of a server that has to end with the test process: Ctrl-C kills pytest's workers before they take anything down."""
 _held: list[TextIO] = []
 
 

@@ -21,7 +21,7 @@ import openai
 import overlays
 import purity
 import pytest
-from ports import free_port
+from ports import WITH_ITS_WORKER, free_port
 from results import TRAIN, make_result
 from tiny import make_phase, write_data, write_text
 from trainlab import files
@@ -97,7 +97,7 @@ def server(model: Path, options: Sequence[str], env: dict[str, str], folder: Pat
     argv = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host=127.0.0.1", f"--port={port}", *OPTIONS]
     argv += [f"--model={model}", "--served-model-name=base", "--enable-lora", "--max-lora-rank=8", *options]
     with said.open("w") as log:
-        process = subprocess.Popen(argv, env=env, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([*WITH_ITS_WORKER, *argv], env=env, stdout=log, stderr=subprocess.STDOUT)
     try:
         wait_ready(process, f"http://127.0.0.1:{port}/health", said)
         yield f"http://127.0.0.1:{port}"

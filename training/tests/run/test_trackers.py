@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from checkout import ROOT
-from ports import free_port
+from ports import WITH_ITS_WORKER, free_port
 from tiny import make_phase
 from trainlab.engine import trackers
 from trainlab.errors import UserError
@@ -174,7 +174,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     address, database = f"http://127.0.0.1:{port}", folder / "runs.db"
     command = [python, "-m", "mlflow", "server", f"--port={port}", f"--backend-store-uri=sqlite:///{database}"]
     process = subprocess.Popen(
-        [*command, "--workers=1"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*WITH_ITS_WORKER, *command, "--workers=1"],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         for _ in range(600):
