@@ -34,9 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     chosen.add_argument(
         "--all", action="store_true", help="also what the cluster itself does not need: the tests' programs"
     )
-    chosen.add_argument(
-        "--demo", nargs="*", metavar="NAME", help="what the demo starts, and these operators or tools"
-    )
+    chosen.add_argument("--demo", nargs="*", metavar="NAME", help="what the demo starts, and these operators or tools")
     writing = add("programs", "build all programs and write them, with their hashes, for TRAINLAB_PROGRAMS")
     writing.add_argument("folder", type=Path, metavar="FOLDER", help="where to write them")
     add("ready", "install what every command needs, or report what is missing")
