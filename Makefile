@@ -120,7 +120,7 @@ UV_COMPILE = --quiet --universal --python-version 3.11 --generate-hashes --no-he
 # What `make test` starts: the rest, a second family of Kubernetes' libraries, is 541 CPU-seconds and waits for test-rest and test-api.
 binaries-gate: ready
 	$(BEGIN)
-	@nice -n 10 $(EMBEDDED_CLUSTER) build --demo helm4 chart-testing registry
+	@nice -n 10 $(EMBEDDED_CLUSTER) build --only local-path-provisioner training-operator kserve helm4 chart-testing registry
 	$(END)
 
 binaries: ready ##+ the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators

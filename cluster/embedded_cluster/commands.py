@@ -34,7 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     chosen.add_argument(
         "--all", action="store_true", help="also what the cluster itself does not need: the tests' programs"
     )
-    chosen.add_argument("--demo", nargs="*", metavar="NAME", help="what the demo starts, and these operators or tools")
+    chosen.add_argument(
+        "--only", nargs="+", metavar="NAME", help="those of the nodes, Helm, and these operators or tools"
+    )
     writing = add("programs", "build all programs and write them, with their hashes, for TRAINLAB_PROGRAMS")
     writing.add_argument("folder", type=Path, metavar="FOLDER", help="where to write them")
     add("ready", "install what every command needs, or report what is missing")
@@ -146,7 +148,7 @@ def _change(arguments: argparse.Namespace) -> bool:
     from embedded_cluster.nodes import cluster, operators
 
     if arguments.command == "build":
-        return operators.make_programs(arguments.demo, everything=arguments.all)
+        return operators.make_programs(arguments.only, everything=arguments.all)
     if arguments.command == "programs":
         from embedded_cluster.builds import build, modules, prebuilt
 

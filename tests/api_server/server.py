@@ -49,7 +49,7 @@ class Server:
 
     def start(self) -> None:
         """Start everything and return when the operators are watching; RuntimeError with the log's end otherwise."""
-        operators.make_programs(demo=[])
+        operators.make_programs(only=[])
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "bin").mkdir(parents=True, mode=0o700)
         self.fault({})

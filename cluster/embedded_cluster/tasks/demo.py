@@ -97,7 +97,7 @@ def _parts(clock: Clock, wanted: str) -> list[processes.Child]:
     nice = ["nice", "-n", "10"]
     began = time.monotonic()
     commands = {
-        "programs": [*nice, *COMMAND, "build", "--demo"],
+        "programs": [*nice, *COMMAND, "build", "--only", *operators.BASIC],
         "python": [*COMMAND, "venv"],
         # phase quick is its own first answer
         "image": [*COMMAND, "trainer-image", *([] if wanted == "quick" else ["--first-answer"])],
