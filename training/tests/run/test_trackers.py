@@ -1,11 +1,13 @@
 """Runs that report to MLflow and Weights & Biases: what is refused, what is warned about, and that both get the numbers of the history."""
 
+import contextlib
 import getpass
 import json
 import os
 import pwd
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -178,6 +180,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         for _ in range(600):
@@ -189,7 +192,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
                 threading.Event().wait(0.5)
         yield address, database, process
     finally:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with its workers, which outlive it
         process.wait()
 
 
