@@ -165,7 +165,8 @@ tests-check: lint-python binaries-gate
 # A failed test does not keep another part from reporting what else fails, and summary.py fails for all. An interruption ends
 # whatever runs and what follows; no shell between the makes, for it would pass on a TERM only when the tests have ended.
 # First what computes, then what waits: the API servers' and the plugins' tests, which import no torch, and lint, alongside the
-# cluster's, to whose pods they give way. All at once they starved those of processors and memory (2 cores, 24 GiB).
+# cluster's, to which they give way (not to its pods: those are a control group). All at once they starved the cluster's pods of
+# processors and memory (2 cores, 24 GiB).
 test: lint-python binaries-gate image ## one of each kind of every test, the embedded cluster included, then where the time went; CI runs this
 	@rm -f $(RESULTS)
 	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not tier and not rest" --ignore=tests/plugins $(call REPORT,check)

@@ -119,6 +119,12 @@ def objects(kind: str, namespace: str = NAMESPACE, *argv: str) -> list[dict[str,
     return json.loads(kubectl("-n", namespace, "get", kind, "-o", "json", *argv))["items"]  # type: ignore[no-any-return]
 
 
+def ask_command(demo: str) -> str:
+    """The command that `make demo` printed to ask the tuned model."""
+    (line,) = re.findall(r"^ +Ask it +(curl .*)$", demo, re.MULTILINE)
+    return str(line)
+
+
 def trainer_image() -> str:
     """The demo's image, with its digest, as site.yml wrote it down."""
     site = yaml.safe_load((machine.ARTIFACTS / "site.yaml").read_text(encoding="utf-8"))["site"]

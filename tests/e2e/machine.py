@@ -144,7 +144,7 @@ def ours(outside: bool = False) -> dict[int, str]:
 
 
 def power_off() -> None:
-    """Kill all processes of the cluster at once, and undo what a boot does: its mounts, link, cgroups, kernel's settings."""
+    """Kill all processes of the cluster at once, and undo what a boot undoes: its mounts, link, cgroups, kernel's settings."""
     while pids := group():
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):

@@ -23,6 +23,7 @@ from e2e.commands import (
     NAMESPACE,
     PHASE,
     WHOLE,
+    ask_command,
     changed,
     changes,
     helm,
@@ -76,8 +77,7 @@ def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
     assert "<svg" in page and not re.search(r"<(script|link|img)[^>]+(src|href)=.?https?:", page)
     for needed in ("verdict", "better", "curl", "report"):
         assert needed in demo, f"{needed} is not in the output"
-    (line,) = re.findall(r"^ +Ask it +(curl .*)$", demo, re.MULTILINE)
-    assert json.loads(sh("sh", "-c", line))["choices"][0]["message"]["content"]
+    assert json.loads(sh("sh", "-c", ask_command(demo)))["choices"][0]["message"]["content"]
     *_, address = re.findall(r"^ +Open this +(http://\S+/) in a browser: base and tuned", demo, re.MULTILINE)
     assert "<title>" in sh("curl", "--noproxy", "*", "-sf", address)
     (tunnel,) = re.findall(r"^ +On a laptop +ssh -L 8080:(\S+):80 root@", demo, re.MULTILINE)

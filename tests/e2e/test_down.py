@@ -7,7 +7,7 @@ import pytest
 from waiting import until
 
 from e2e import machine
-from e2e.commands import NAMESPACE, PHASE, changes, kubectl, objects, playbook, sh
+from e2e.commands import NAMESPACE, PHASE, ask_command, changes, kubectl, objects, playbook, sh
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 SECONDS = 300.0
@@ -18,12 +18,6 @@ def _identities() -> dict[str, str]:
     """What a new cluster would have made anew: the nodes, the volumes' claims, the served model."""
     every = [*objects("pvc"), *objects("nodes"), *objects("inferenceservices.serving.kserve.io")]
     return {each["metadata"]["name"]: each["metadata"]["uid"] for each in every}
-
-
-def _answer(demo: str) -> str:
-    """What the command that `make demo` printed answers; empty where the model does not."""
-    (line,) = re.findall(r"^ +Ask it +(curl .*)$", demo, re.MULTILINE)
-    return sh("sh", "-c", line, ok=None)
 
 
 def test_another_node_count_is_refused(demo: str) -> None:
@@ -42,7 +36,8 @@ def test_a_reboot_brings_it_back_with_the_model(demo: str) -> None:
     machine.power_off()
     said = machine.cluster("up", "--nodes", "2")
     assert said.endswith("changed=true\n") and "prepare" not in said
-    until(lambda: '"content"' in _answer(demo), SECONDS, lambda: kubectl("get", "pods", "-A", "-o", "wide"), 1)
+    ask = ("sh", "-c", ask_command(demo))
+    until(lambda: '"content"' in sh(*ask, ok=None), SECONDS, lambda: kubectl("get", "pods", "-A", "-o", "wide"), 1)
     assert _identities() == before and list(machine.ready_nodes()) == ["n1", "n2"]
     assert machine.cluster("up", "--nodes", "2").endswith("changed=false\n")
 
