@@ -193,9 +193,36 @@ def test_a_drill_is_refused_where_a_loss_would_end_the_job(cluster: Any) -> None
 def test_what_the_api_server_refuses_is_not_taken_for_no_training(cluster: Any) -> None:
     pods = {"name": "pods", "kind": "Pod", "namespaced": True, "verbs": ["list"]}
     cluster.objects |= {"/api/v1": {"resources": [pods]}, "/api/v1/namespaces/trainlab-demo/pods": 403}
+    answers_reviews(cluster, allowed=True)
     said = error_of(planned(cluster, "drill", phase="quick", train_drill_patience=2))
-    assert "said no" in said and "no running training pod" not in said
-    assert {method for method, _ in cluster.asked} == {"GET"}
+    assert "/pods: said no" in said and "no running training pod" not in said
+    assert {path for method, path in cluster.asked if method != "GET"} == {f"/apis/{REVIEWS}/{REVIEW}"}
+
+
+REVIEWS, REVIEW = "authorization.k8s.io/v1", "selfsubjectaccessreviews"
+
+
+def answers_reviews(cluster: Any, *, allowed: bool) -> None:
+    """Offer the API by which kubernetes.core asks what a user may do."""
+    group, version = REVIEWS.split("/")
+    served = {"groupVersion": REVIEWS, "version": version}
+    kind = {"name": REVIEW, "kind": "SelfSubjectAccessReview", "namespaced": False, "verbs": ["create"]}
+    cluster.objects |= {
+        "/apis": {
+            "kind": "APIGroupList",
+            "groups": [{"name": group, "versions": [served], "preferredVersion": served}],
+        },
+        f"/apis/{REVIEWS}": {"kind": "APIResourceList", "groupVersion": REVIEWS, "resources": [kind]},
+        f"/apis/{REVIEWS}/{REVIEW}": lambda review: review | {"status": {"allowed": allowed}},
+    }
+
+
+@pytest.mark.rest
+def test_a_drill_is_refused_before_it_waits_where_the_user_may_not_exec(cluster: Any) -> None:
+    answers_reviews(cluster, allowed=False)
+    said = error_of(planned(cluster, "drill", phase="quick"))
+    assert "namespace trainlab-demo: you may not get and create pods/exec" in said and "nothing was struck" in said
+    assert not [path for _, path in cluster.asked if path.endswith("/pods")]
 
 
 def test_another_word_for_it_is_refused(cluster: Any) -> None:
