@@ -167,11 +167,17 @@ tests-check: lint-python binaries-gate
 # First what computes, then what waits: the API servers' and the plugins' tests, which import no torch, and lint, alongside the
 # cluster's, to which they give way (not to its pods: those are a control group). All at once they starved the cluster's pods of
 # processors and memory (2 cores, 24 GiB).
-test: lint-python binaries-gate image ## one of each kind of every test, the embedded cluster included, then where the time went; CI runs this
+test: tests-lock lint-python binaries-gate image ## one of each kind of every test, the embedded cluster included, then where the time went; CI runs this
 	@rm -f $(RESULTS)
 	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not tier and not rest" --ignore=tests/plugins $(call REPORT,check)
 	-@$(MAKE) --no-print-directory --keep-going tests-api tests-e2e lint-rest
 	@$(BIN)/python tests/summary.py $(RESULTS)
+
+# Two would write over each other's results. Held by a process that ends with this make, however that ends.
+tests-lock:
+	@mkdir -p artifacts && { flock --wait 3 artifacts/tests.lock true || \
+	  { echo "error: another make test runs in this checkout (artifacts/tests.lock); wait for it, or run this in another worktree" >&2; exit 1; }; }
+	@flock artifacts/tests.lock tail --pid=$$PPID --follow /dev/null < /dev/null > /dev/null 2>&1 &
 
 RESULTS = $(patsubst %,artifacts/%.xml,check api e2e) artifacts/times/lint-rest.end
 REPORT = --durations=15 --junitxml=artifacts/$(1).xml $(call NAMED,$(1))
@@ -280,4 +286,4 @@ faults: venv-dev binaries-gate ##+ the faults of tests/faults.yaml, one after th
 .PHONY: help help-all demo demo-alone room demo-down cluster ready venv venv-dev gen docs package golden lock binaries binaries-gate image lint lint-python lint-rest check
 .PHONY: programs test-api test-rest bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
 .PHONY: test-older test-engines test-effect test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop
-.PHONY: room-static
+.PHONY: room-static tests-lock

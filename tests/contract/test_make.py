@@ -88,3 +88,18 @@ def test_an_interruption_ends_all(command: list[str], parts: str, number: signal
     assert {f"{part}: ended" for part in parts.split()} <= set(said.splitlines())
     assert "summary" not in said
     assert parts != "check" or "e2e: " not in said
+
+
+def test_a_second_one_in_the_same_checkout_is_refused(command: list[str]) -> None:
+    """They would write over each other's results; once the first has ended, even by kill -9, the next one begins."""
+    with subprocess.Popen(
+        command, env=_environment(WAIT="check"), stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as first:
+        assert first.stdout
+        while "check: two" not in (line := first.stdout.readline()):
+            assert line, "ended before the second began"
+        second = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+        assert second.returncode == 2 and "another make test runs in this checkout" in second.stderr
+        os.killpg(first.pid, signal.SIGKILL)
+    third = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+    assert "another make test" not in third.stderr and "summary of tests/summary.py" in third.stdout
