@@ -58,11 +58,13 @@ def golden(name: str, kind: str) -> list[Json]:
     each["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     for each in golden("full-trainjob", "TrainingRuntime")
 ]
+(PREPARE,) = [each["spec"]["template"] for each in GOLDEN["staged-pretrain-full-prepare"] if each["kind"] == "Job"]
 (PROMOTE,) = [each["spec"]["template"] for each in golden("local-pytorchjob", "Job")]
 PODS: dict[str, Json] = {
     "master": MASTER["metadata"]["labels"],
     "worker": WORKER["metadata"]["labels"],
     "node": NODE["metadata"]["labels"],
+    "prepare": PREPARE["metadata"]["labels"],
     "promote": PROMOTE["metadata"]["labels"],
     "server": {"serving.kserve.io/inferenceservice": "survival"},  # set by KServe
     "tensorboard": {"app.kubernetes.io/component": "tensorboard"},
@@ -162,7 +164,9 @@ def test_names_are_resolved(pod: str) -> None:
 
 
 def test_what_leaves_the_namespace() -> None:
-    for pod in ("master", "worker", "node"):
+    first, *_ = PREPARE["spec"].get("initContainers", []) + PREPARE["spec"]["containers"]
+    assert first["command"][:2] == ["trainlab", "fetch"], "so it leaves the namespace, too"
+    for pod in ("master", "worker", "node", "prepare"):
         assert out(pod, "hub", 443)
         assert not out(pod, "hub", 443, egress_ports=[])
         assert not out(pod, "hub", 25)
