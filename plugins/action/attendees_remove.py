@@ -23,33 +23,36 @@ SHARED = ((RBAC, "ClusterRole"),)
 
 
 class ActionModule(ClusterAction):
-    """Removes all attendees if none are listed."""
+    """Removes all attendees of a prefix if none are listed; those of another workshop, with another prefix, stay."""
 
     OPERATION = "removing attendees"
 
     def run_on_cluster(self, args: Json) -> Json:
         """Remove; returns changed and removed, one line for each object and file."""
-        removed = self._cluster([each["name"] for each in args["attendees"]], args["timeout"])
-        names = {each["name"] for each in args["attendees"]} | {name for _line, name in removed if name}
-        lines = [line for line, _owner in removed] + self._files(Path(args["dest"]).absolute(), names)
+        asked = {each["namespace"]: each["name"] for each in args["attendees"]}
+        removed, names = self._cluster(asked, args["prefix"], args["timeout"])
+        lines = removed + self._files(Path(args["dest"]).absolute(), names)
         return {"changed": bool(lines), "removed": lines}
 
-    def _cluster(self, names: list[str], timeout: float) -> list[tuple[str, str]]:
-        """Delete and wait; return (line, attendee) for each object."""
-        spaces = self._list("v1", "Namespace", names)
-        cluster_wide = [item for kind in BESIDE for item in self._list(*kind, names)]
-        left = {_name(space) for space in self._list("v1", "Namespace", [])} - {_name(space) for space in spaces}
-        shared = [] if left else [item for kind in SHARED for item in self._list(*kind, [])]
+    def _cluster(self, asked: dict[str, str], prefix: str, timeout: float) -> tuple[list[str], set[str]]:
+        """Delete and wait; return a line for each object, and the attendees."""
+        spaces, others = self._list("v1", "Namespace"), [item for kind in BESIDE for item in self._list(*kind)]
+        known = labels.attendees(spaces) | asked
+        if not asked:
+            known |= {f"{prefix}{who}": who for item in others if (who := labels.attendee(item))}
+            asked = {space: who for space, who in known.items() if space == f"{prefix}{who}"}
+        mine = [space for space in spaces if space["metadata"]["name"] in asked]
+        cluster_wide = [item for item in others if labels.attendee_space(item, known) in asked]
+        shared = [item for kind in SHARED for item in self._list(*kind)] if len(mine) == len(spaces) else []
         # volumes after the claims that use them, and those are in the namespaces
-        rounds = [spaces, [*cluster_wide, *shared]]
+        rounds = [mine, [*cluster_wide, *shared]]
         for resources in rounds:
             self.remove(resources, timeout)
-        return [(title(resource), _name(resource)) for resources in rounds for resource in resources]
+        return [title(resource) for resources in rounds for resource in resources], set(asked.values())
 
-    def _list(self, api_version: str, kind: str, names: list[str]) -> list[Json]:
+    def _list(self, api_version: str, kind: str) -> list[Json]:
         marks = f"{labels.OWNER}={OWNER}" + ("" if kind == "ClusterRole" else f",{labels.ATTENDEE}")
-        items = self.api.listed(api_version, kind, selector=marks)
-        return [item for item in items if not names or _name(item) in names]
+        return self.api.listed(api_version, kind, selector=marks)
 
     def _files(self, folder: Path, names: set[str]) -> list[str]:
         """Remove the kubeconfigs of these attendees, and the folder when nothing else is in it."""
@@ -62,8 +65,3 @@ class ActionModule(ClusterAction):
             if gone and not any(folder.iterdir()):
                 folder.rmdir()
         return [str(file) for file in gone]
-
-
-def _name(resource: Json) -> str:
-    """The attendee an object belongs to; empty for what they share."""
-    return str((resource["metadata"].get("labels") or {}).get(labels.ATTENDEE, ""))

@@ -16,7 +16,6 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -71,7 +70,7 @@ class ActionModule(ClusterAction):
         refuse_other_types(args["documents"])
         documents = kueue.as_served(self.api, [_marked(each, self._owner) for each in args["documents"]])
         prune = kueue.as_served(self.api, args["prune"])
-        if prune and not (self._namespace or _attendees(documents)):
+        if prune and not (self._namespace or labels.attendees(documents)):
             raise AnsibleActionFail(
                 "objects_apply: prune is set without namespace, and no Namespace of the documents has label "
                 f"{labels.ATTENDEE}, so nothing bounds it; set the namespace to prune, or leave prune out"
@@ -227,9 +226,9 @@ class ActionModule(ClusterAction):
         left = [item for key, item in existing.items() if key not in wanted]
         if self._namespace:
             return left
-        asked = _attendees(documents)
-        known = _attendees(existing.values()) | asked
-        return [item for item in left if item["kind"] != "Namespace" and _space(item, known) in asked]
+        asked = labels.attendees(documents)
+        known = labels.attendees(existing.values()) | asked
+        return [item for item in left if item["kind"] != "Namespace" and labels.attendee_space(item, known) in asked]
 
     def _all(self, documents: list[Json], existing: dict[tuple[str, str, str], Json]) -> list[str]:
         spaces = [each for each in documents if each["kind"] == "Namespace" and _key(each) not in existing]
@@ -322,28 +321,6 @@ def without(fields: Json, others: Json) -> Json:
 def _key(document: Json) -> tuple[str, str, str]:
     metadata = document["metadata"]
     return document["kind"], metadata.get("namespace", ""), metadata["name"]
-
-
-def _attendees(items: Iterable[Json]) -> dict[str, str]:
-    """Return the attendee of each Namespace that is one's."""
-    spaces = [item["metadata"] for item in items if item["kind"] == "Namespace"]
-    return {space["name"]: name for space in spaces if (name := (space.get("labels") or {}).get(labels.ATTENDEE))}
-
-
-def _space(item: Json, known: dict[str, str]) -> str:
-    """Return the attendee's namespace that an object is in or, outside of them, whose name its own ends with; empty without one.
-
-    The label alone does not tell: two attendees have the same name where the prefixes of their namespaces differ.
-    """
-    metadata = item["metadata"]
-    who = (metadata.get("labels") or {}).get(labels.ATTENDEE)
-    if not who:
-        return metadata["namespace"] if metadata.get("namespace") in known else ""
-    return max(
-        (space for space, name in known.items() if name == who and metadata["name"].endswith(f"-{space}")),
-        key=len,
-        default="",
-    )
 
 
 def _as_wanted(wanted: Any, actual: Any, top: bool = True) -> bool:

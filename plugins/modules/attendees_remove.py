@@ -6,14 +6,19 @@ DOCUMENTATION = r"""
 module: attendees_remove
 short_description: Remove attendees from a cluster and a folder
 description:
-  - Removes what carries the owner label of the role C(attendees), and nothing else, and waits until it is gone.
+  - Removes what carries the owner label of the role C(attendees), and nothing else, and waits until it is gone. Another workshop's
+    attendees, whose namespaces have another prefix, stay, even if they have the same names.
 version_added: 0.1.0
 options:
   attendees:
-    description: 'Whom to remove: C(name) and C(namespace) of each; empty removes all.'
+    description: 'Whom to remove: C(name) and C(namespace) of each; empty removes all whose namespace is C(prefix) and their name.'
     type: list
     elements: dict
     required: true
+  prefix:
+    description: Prefix that, with the name, gives the namespace; used only if no attendees are listed.
+    type: str
+    default: trainlab-
   dest:
     description: Folder of their kubeconfigs.
     type: path

@@ -98,8 +98,18 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     life_of_a_release(cluster, ada, dest / "site.yaml", line)
     until(lambda: cluster.objects() == made)
 
+    evening = wanted | {
+        "attendees_names": ["ada"],
+        "attendees_prefix": "evening-",
+        "attendees_dest": str(tmp_path / "evening"),
+    }
+    assert cluster.playbook("attendees", **evening).code == 0
+    both = cluster.objects() - made
     one_gone = cluster.playbook("attendees", **wanted | {"attendees_names": ["ada"], "attendees_state": "absent"})
     assert one_gone.code == 0, one_gone.text
+    assert cluster.objects() - made == both, "another workshop's ada"
+    evening_gone = cluster.playbook("attendees", **evening | {"attendees_names": [], "attendees_state": "absent"})
+    assert evening_gone.code == 0, evening_gone.text
     assert [each.name for each in sorted(dest.iterdir())] == ["grace.kubeconfig", "site.yaml"]
     assert not any("ada" in each for each in cluster.objects())
     assert beside_ada(cluster, made - bare) == untouched

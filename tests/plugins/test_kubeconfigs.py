@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.action import attendees_end, attendees_kubeconfigs
+from ansible_collections.trainlab.rhoai.plugins.action import attendees_end, attendees_kubeconfigs, attendees_remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi
 
@@ -115,6 +115,50 @@ def end(cluster: Any, dest: Path, count: int, *, confirmed: bool = False, check:
     }
     result: dict[str, Any] = action.run_on_cluster(args)
     return result
+
+
+def removed(cluster: Any, dest: Path, people: list[dict[str, str]], prefix: str = "monday-") -> list[str]:
+    """Return what attendees_remove would remove, as lines, in check mode."""
+    action = attendees_remove.ActionModule.__new__(attendees_remove.ActionModule)
+    action._task, action.lines = SimpleNamespace(check_mode=True), None
+    action.api = PlatformApi(str(cluster.kubeconfig))
+    args = {"attendees": people, "prefix": prefix, "dest": str(dest), "timeout": 5}
+    result: list[str] = action.run_on_cluster(args)["removed"]
+    return result
+
+
+def test_another_workshops_attendees_of_the_same_names_stay(cluster: Any, tmp_path: Path) -> None:
+    """Two classes number theirs from user1 on; what lies outside the namespaces is told apart by the end of its name."""
+    spaces = {"monday-user1": "user1", "monday-user2": "user2", "big-monday-user1": "user1", "tuesday-user1": "user1"}
+
+    def item(name: str, who: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "labels": {"trainlab.dev/owner": "attendees", "trainlab.dev/attendee": who}}}
+
+    group = "rbac.authorization.k8s.io/v1"
+    kinds = [
+        {"name": f"{kind.lower()}s", "kind": kind, "namespaced": False}
+        for kind in ("ClusterRoleBinding", "ClusterRole")
+    ]
+    cluster.objects |= {
+        "/api/v1": {"resources": [{"name": "namespaces", "kind": "Namespace", "namespaced": False}]},
+        f"/apis/{group}": {"resources": kinds},
+    }
+    cluster.items("/api/v1/namespaces", *(item(name, who) for name, who in spaces.items()))
+    bindings = [f"trainlab-attendee-preflight-{space}" for space in (*spaces, "monday-user3")]
+    whose = [*spaces.values(), "user3"]
+    cluster.items(f"/apis/{group}/clusterrolebindings", *map(item, bindings, whose))
+    cluster.items(f"/apis/{group}/clusterroles", {"metadata": {"name": "trainlab-attendee-preflight"}})
+    first = [{"name": "user1", "namespace": "monday-user1"}]
+    assert removed(cluster, tmp_path, first) == [
+        "Namespace monday-user1",
+        "ClusterRoleBinding trainlab-attendee-preflight-monday-user1",
+    ]
+    everybody = removed(cluster, tmp_path, [])
+    assert everybody == [
+        "Namespace monday-user1",
+        "Namespace monday-user2",
+        *(f"ClusterRoleBinding trainlab-attendee-preflight-monday-user{n}" for n in (1, 2, 3)),
+    ], "user3's namespace is gone; the role that all share is used by the other workshops"
 
 
 def test_a_lower_count_ends_access_only_when_it_is_confirmed(cluster: Any, tmp_path: Path) -> None:
