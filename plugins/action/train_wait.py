@@ -74,6 +74,8 @@ class ActionModule(DocumentedAction):
         pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{kind.pod_label}={name(job)}")
         restarts = word != "failed" and jobs.restarts(job) > 0
         trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"], BLOCKS[step], restarts)
+        if word == "failed" and self.check:
+            return {"run": run, "kind": kind.kind, "state": "failed"}
         if word == "failed" or trouble:
             # roles/train removes a failed job by itself; one that still waits for its pods may be on its way
             how = RESUMES[step] if word == "failed" else REMOVES

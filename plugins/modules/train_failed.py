@@ -24,7 +24,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 objects:
-  description: Kind and name of each.
+  description: Kind, namespace and name of each that was removed.
+  returned: success
+  type: list
+  elements: str
+present:
+  description: Kind and name of each job of the release, those that were removed included.
   returned: success
   type: list
   elements: str

@@ -230,7 +230,7 @@ def remove(
             elif time.monotonic() > end:
                 raise AnsibleActionFail(
                     f"{title(item)} is still there {timeout:.0f} s after it was deleted, held by {held(now)}; check that "
-                    "its operator is running, then run the teardown again: it continues from here"
+                    "its operator is running, then run the same playbook again: it continues from here"
                 )
             else:
                 lines.changed(title(item), "waits for its finalizers")

@@ -26,6 +26,8 @@ NOT_READ = "have not yet been read at least once"
 """In the message of a CreateContainerConfigError: the kubelet has just started, and tries again (kubelet_pods.go, makeEnvironmentVariables)."""
 MIN_LOST_EXIT_CODE = 128
 """Exit codes from here on: a signal, or a peer that is gone (run/attempts.py in the pod)."""
+WITH_ITS_NODE = ("Unknown", "ContainerStatusUnknown")
+"""Reasons of a container that ended when its node did: containerd found it gone after a reboot, or nobody saw its end."""
 OUT_OF_MEMORY = "it used more memory than allowed: raise {block}.memory"
 DISK_FULL = "a volume or the node's disk is full: free space, or raise site.storage.runs.size"
 AUTH = "security.opendatahub.io/enable-auth"
@@ -72,6 +74,8 @@ def _ended_badly(pod: Pod, status: dict[str, Any], block: str) -> Trouble | None
     for key, previous in (("state", False), ("lastState", True)):
         ended = status.get(key, {}).get("terminated")
         if not ended or ended.get("exitCode") == 0:
+            continue
+        if previous and "running" in status.get("state", {}) and ended.get("reason") in WITH_ITS_NODE:
             continue
         reason = f"exit code {ended.get('exitCode')}"
         if ended.get("reason") == "OOMKilled":

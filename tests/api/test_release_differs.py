@@ -37,7 +37,7 @@ CASE = """
   vars:
     __train_release_values: "{{ item['values'] }}"
     __phase_chart: "{{ item.chart | default(chart) }}"
-    __train_removed: {changed: false}
+    __train_removed: {changed: false, present: "{{ item.present | default([]) }}"}
 - ansible.builtin.set_fact:
     found: "{{ found | default([]) + [[__phase_preview is changed, __train_upgraded is skipped]] }}"
 """

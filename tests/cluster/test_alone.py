@@ -148,3 +148,23 @@ def test_the_roles_line_is_asked_in_the_same_way(folder: Path, monkeypatch: pyte
     roles = yaml.safe_load((REPO / "roles" / "serve" / "vars" / "main.yml").read_text(encoding="utf-8"))
     line = roles["__serve_result"]["ask"].replace("{{ __serve_url }}{{ __serve_ask }}", "")
     assert line and shlex.split(ours)[:5] == [*shlex.split(line), "http://localhost:8080/v1/chat/completions"]
+
+
+def test_the_rooms_training_is_ended_and_nobody_elses(folder: Path) -> None:
+    """`make demo-down` after Ctrl-C in `make room`; a pid of before a reboot is another program's."""
+    jobs = folder / "room" / "jobs"
+    jobs.mkdir(parents=True)
+    started = []
+    for name, models in (("r1", folder / "models"), ("r2", folder / "other")):
+        command = [sys.executable, "-c", IDLE, "run", "--models", str(models)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE))
+        started[-1].stdout.readline()  # type: ignore[union-attr]
+        (jobs / f"{name}.json").write_text(json.dumps({"run": name, "pid": started[-1].pid}), encoding="utf-8")
+        (jobs / f"{name}.values.json").write_text("{}", encoding="utf-8")
+    reaped = threading.Thread(target=started[0].wait)  # as init does
+    reaped.start()
+    assert alone.end_jobs() and not alone.end_jobs()
+    reaped.join()
+    assert started[0].returncode == -15 and started[1].poll() is None
+    started[1].kill()
+    started[1].communicate()

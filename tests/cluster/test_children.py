@@ -1,5 +1,7 @@
 """side_by_side ends, wherever in it a signal arrives."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -53,3 +55,27 @@ def test_a_signal_before_any_line_ends_it() -> None:
         timeout=SECONDS,
     )
     assert done.returncode == 0 and int(done.stdout) > 15, done.stdout + done.stderr
+
+
+KEEPS = """
+import subprocess
+from embedded_cluster.base import children
+kept, other = (subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL) for _ in range(2))
+children.keep(kept.pid)
+children.end_all()
+print(other.wait(), kept.poll(), kept.pid)
+"""
+
+
+def test_what_is_to_outlive_the_command_is_not_ended() -> None:
+    """The server of `make room`: Ctrl-C ends the room, the next one finds it answering."""
+    done = subprocess.run(
+        [sys.executable, "-c", KEEPS],
+        env={**os.environ, "PYTHONPATH": str(CLUSTER)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ended, kept, pid = done.stdout.split()
+    os.kill(int(pid), signal.SIGKILL)
+    assert (ended, kept) == ("-9", "None")

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -74,9 +75,23 @@ def test_a_kubelet_that_has_just_started_is_waited_for(message: str, hopeless: b
     """Its pods have the reason of those whose Secret is missing."""
     one = operators.OPERATORS["local-path-provisioner"]
     waiting = {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": message}}, "image": "x"}
-    metadata = {"name": f"{one.deployment}-5d64b7b967-g66qf", "namespace": one.namespace}
-    pod = {"kind": "Pod", "metadata": metadata, "status": {"containerStatuses": [waiting]}}
-    assert (message in operators._hopeless(one, [pod])) == hopeless
+    pod = operators_pod(one, waiting)
+    assert (message in operators._hopeless(one, [pod], {})) == hopeless
+
+
+def operators_pod(one: operators.Operator, container: dict[str, Any]) -> dict[str, Any]:
+    """A pod of an operator's Deployment."""
+    metadata = {"name": f"{one.deployment}-5d64b7b967-g66qf", "namespace": one.namespace, "uid": "u"}
+    return {"kind": "Pod", "metadata": metadata, "status": {"containerStatuses": [{"name": "manager"} | container]}}
+
+
+def test_restarts_of_earlier_reboots_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kept cluster adds one for each; what restarts five times while it is waited for is hopeless."""
+    monkeypatch.setenv("TRAINLAB_PATIENCE", "1")
+    one = operators.OPERATORS["local-path-provisioner"]
+    pods = [operators_pod(one, {"restartCount": count, "image": "x"}) for count in (7, 8, 12)]
+    before = operators._restarts(pods[:1])
+    assert [operators._hopeless(one, [pod], before) for pod in pods] == ["", "", "its container restarted 5 times"]
 
 
 @pytest.mark.slow

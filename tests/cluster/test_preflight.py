@@ -121,6 +121,31 @@ def test_cgroups_without_what_the_kubelet_needs(
     assert preflight._cgroups() == [f"{words}; {preflight.RIGHTS}"]
 
 
+@pytest.mark.parametrize(
+    ("files", "refused"),
+    [
+        ({"cgroup.procs": "1\n", "cgroup.type": "domain\n", "cgroup.subtree_control": ""}, True),
+        (
+            {"cgroup.procs": "1\n", "cgroup.type": "domain\n", "cgroup.subtree_control": "cpuset cpu memory pids\n"},
+            False,
+        ),
+        ({"cgroup.procs": "", "cgroup.type": "domain\n", "cgroup.subtree_control": ""}, False),
+        ({"cgroup.procs": "1\n", "cgroup.subtree_control": ""}, False),
+    ],
+    ids=["container", "its init moved the processes", "none there", "the machine's own root"],
+)
+def test_a_container_with_a_cgroup_namespace_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], refused: bool
+) -> None:
+    """Docker's default on version 2: making groups works there, handing controllers down is EBUSY (cgroups(7), no internal processes)."""
+    for name, text in (files | {"cgroup.controllers": "cpuset cpu memory pids\n"}).items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(cgroups, "hierarchies", lambda: (cgroups.Hierarchy(tmp_path, 2),))
+    problems = preflight._cgroups()
+    assert bool(problems) == refused
+    assert not refused or "hands no controllers down (cpu, cpuset, memory, pids" in problems[0]
+
+
 def test_a_container_without_rights_is_told_the_kernels_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(argv, 1, "", "unshare: unshare failed: Operation not permitted\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from ports import free_port
 from e2e import machine, phones
 
 REPO = Path(__file__).resolve().parents[2]
+ROOMS = machine.HOME / f"alone-{machine.CLUSTER}" / "room"
 pytestmark = [pytest.mark.e2e, pytest.mark.rest, pytest.mark.timeout(1500)]
 
 
@@ -61,7 +63,7 @@ class Room:
 @pytest.fixture(scope="module")
 def room() -> Iterator[Room]:
     """A room with a model trained by phase quick; afterwards nothing of it runs."""
-    shutil.rmtree(machine.HOME / f"alone-{machine.CLUSTER}" / "room", ignore_errors=True)  # of an earlier run
+    shutil.rmtree(ROOMS, ignore_errors=True)  # of an earlier run
     opened = Room(str(free_port()))
     yield opened
     if opened.process.poll() is None:
@@ -77,8 +79,11 @@ def test_four_phones_teach_and_ask_the_model(room: Room) -> None:
         person.join()
     room.presenter.do("close")
     people[0].follow(phones.is_training)
-    room.kill(signal.SIGKILL)
-    room.start()
+    for how in (signal.SIGKILL, signal.SIGINT):
+        room.kill(how)
+        room.start()
+    jobs = [json.loads(path.read_text()) for path in (ROOMS / "jobs").glob("*.json") if "values" not in path.name]
+    assert [job["starts"] for job in jobs] == [1], "it was never stopped"
     page = room.presenter.trained()
     assert page.count("passed") >= 3, page
     room.presenter.do("reveal")

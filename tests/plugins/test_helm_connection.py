@@ -42,7 +42,7 @@ PLAY = """
     - ansible.builtin.include_role: {name: trainlab.rhoai.phase, tasks_from: resolve}
     - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: look}
     - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: release}
-      vars: {image_ref: "registry.example.com/trainer:1", __train_removed: {changed: false}}
+      vars: {image_ref: "registry.example.com/trainer:1", __train_removed: {changed: false, present: []}}
     - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: absent}
 """
 PODS = "/api/v1/namespaces/trainlab-demo/pods"
@@ -199,3 +199,45 @@ def test_a_context_and_a_certificate_that_is_not_checked(cluster: Any, calls: An
     for call in calls(variables, K8S_AUTH_VERIFY_SSL="no", K8S_AUTH_IMPERSONATE_USER="ann", K8S_AUTH_PROXY=""):
         assert (call["KUBECONFIG"], call["HELM_KUBECONTEXT"]) == (str(cluster.kubeconfig), "test")
         assert call["HELM_KUBEINSECURE_SKIP_TLS_VERIFY"] == "true" and call["HELM_KUBEASUSER"] == "ann"
+
+
+KEPT = r"""#!/bin/sh
+# there is a release, and nothing of it would change
+case " $* " in
+  *" version "*) echo 'version.BuildInfo{Version:"v4.3.0", GitCommit:""}' ;;
+  *" status "* | *" --dry-run=server "*) cat "$RELEASE" ;;
+  *" --install "*) echo upgraded >> "$CALLS" ;;
+  *) exit 2 ;;
+esac
+"""
+GONE = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: {name: trainlab.rhoai.phase, tasks_from: resolve}
+    - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: look}
+    - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: release}
+      vars: {image_ref: "registry.example.com/trainer:1", __train_removed: {changed: false, present: "{{ item }}"}}
+      loop: [[PyTorchJob a, Job b, Job c], [Job b]]
+"""
+
+
+def test_a_release_whose_job_is_gone_is_installed_again(cluster: Any, tmp_path: Path) -> None:
+    """Somebody deleted it, or a run was ended while it removed a failed one: Helm alone would see no difference."""
+    manifest = "---\n" + "---\n".join(
+        f"kind: {kind}\nmetadata: {{name: {name}}}\n"
+        for kind, name in (("PyTorchJob", "a"), ("Job", "b"), ("Secret", "d"))
+    )
+    release = {"info": {"status": "deployed", "notes": "This revision trains a."}, "manifest": manifest, "config": {}}
+    for name, text in (("helm", KEPT), ("release", json.dumps(release)), ("play.yml", GONE)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "helm").chmod(0o755)
+    calls = tmp_path / "calls"
+    given = {"trainlab_helm": str(tmp_path / "helm"), "trainlab_kubeconfig": str(cluster.kubeconfig)}
+    given |= {"trainlab_values": ["values/resnet.yaml"]}
+    env = {**os.environ, "HOME": str(tmp_path), "CALLS": str(calls), "RELEASE": str(tmp_path / "release")}
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory/kubernetes"]
+    command += [str(tmp_path / "play.yml"), "-e", json.dumps(given)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert calls.read_text(encoding="utf-8") == "upgraded\n", done.stdout

@@ -86,6 +86,16 @@ def test_a_restarted_container_is_judged_by_how_it_ended() -> None:
     assert trouble.has_log
 
 
+def test_a_server_that_loads_again_after_a_reboot_is_waited_for() -> None:
+    """Recorded on the embedded cluster: its node was powered off. In a loop, or ended by itself, it stays hopeless."""
+    lost = {"lastState": {"terminated": {"exitCode": 255, "reason": "Unknown"}}}
+    assert diagnose(pod(containerStatuses=[container(running={}) | lost]), NOW, 60) is None
+    looping = container(waiting={"reason": "CrashLoopBackOff"}) | lost
+    assert diagnose(pod(containerStatuses=[looping]), NOW, 60) is not None
+    own = {"lastState": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    assert diagnose(pod(containerStatuses=[container(running={}) | own]), NOW, 60) is not None
+
+
 def test_out_of_memory_of_the_server_names_its_own_key() -> None:
     status = container(terminated={"exitCode": 137, "reason": "OOMKilled"})
     trouble = diagnose(pod(containerStatuses=[status]), NOW, 60, "phase.serve")

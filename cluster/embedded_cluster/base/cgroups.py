@@ -44,6 +44,8 @@ def hierarchies() -> tuple[Hierarchy, ...]:
             v2[at] = Hierarchy(at, 2)
         if kind == "cgroup":
             names = [o for o in options.split(",") if o not in NOT_CONTROLLERS and not o.startswith("release_agent")]
+            if all(name.startswith("name=") for name in names) and names != ["name=systemd"]:
+                continue  # elogind's or OpenRC's: no controllers, and no node mounts it
             v1[at] = Hierarchy(at, 1, ",".join(names))
     return tuple((v2 or v1).values())
 
@@ -58,6 +60,15 @@ def controllers() -> set[str]:
             else (hierarchy.at / "cgroup.controllers").read_text().split()
         )
     return result
+
+
+def delegable(hierarchy: Hierarchy) -> set[str]:
+    """The controllers that groups at the top of a hierarchy can have: of version 2 none that are not handed down already, where
+    the top is another group's child and holds processes."""
+    everything, top = controllers(), hierarchy.at
+    if hierarchy.version == 1 or not (top / "cgroup.type").exists() or not (top / "cgroup.procs").read_text().strip():
+        return everything
+    return set((top / "cgroup.subtree_control").read_text().split())
 
 
 def version() -> int:

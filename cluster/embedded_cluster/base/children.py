@@ -24,6 +24,7 @@ STOP_SECONDS = 2.0
 STOPPED = "TtZX"
 """States of a thread that starts no process: stopped, traced, ended (proc(5))."""
 _ended: set[int] = set()
+_kept: set[int] = set()
 
 
 def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> list[Result]:
@@ -70,11 +71,16 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: in
     return [results[index] for index in range(wanted)]
 
 
+def keep(pid: int) -> None:
+    """Leave this child and all below it out of `end_all`: it outlives this command."""
+    _kept.add(pid)
+
+
 def end_all() -> None:
-    """Kill every descendant of this process, however deep; the kernel kills the rest of a namespace."""
+    """Kill every descendant of this process but what is to be kept, however deep; the kernel kills the rest of a namespace."""
     pids = [os.getpid()]
     for parent in pids:  # grows while it is iterated
-        children = [pid for pid, its in _parents().items() if its == parent]
+        children = [pid for pid, its in _parents().items() if its == parent and pid not in _kept]
         for pid in children:
             _signal(pid, signal.SIGSTOP)  # or it might start another one in the meantime
         _wait_until_stopped(children)

@@ -95,7 +95,8 @@ def containerd() -> Iterator[Ctr]:
             _answers(ctr, daemon, log)
             yield ctr
         finally:
-            os.killpg(daemon.pid, 15)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself, which is what is told
+                os.killpg(daemon.pid, 15)
             try:
                 daemon.wait(patience.seconds(STOP_SECONDS))
             except subprocess.TimeoutExpired:

@@ -205,8 +205,10 @@ def _state() -> list[dict[str, Any]]:
 def _wait(operators: list[Operator]) -> None:
     """Wait until all are available, then apply what needs them; fail on the first that never will be."""
     started, unavailable, limit = time.monotonic(), list(operators), patience.seconds(DEADLINE)
+    before: dict[tuple[str, str], int] = {}
     while True:
         state = _state()
+        before = before or _restarts(state)
         for operator in [operator for operator in unavailable if _available(operator, state)]:
             if not _finish(operator):
                 continue
@@ -216,7 +218,7 @@ def _wait(operators: list[Operator]) -> None:
             return
         late = time.monotonic() - started > limit
         for operator in unavailable:
-            reason = _hopeless(operator, state) or (
+            reason = _hopeless(operator, state, before) or (
                 f"not available after {limit:.0f} s; {patience.hint()}" if late else ""
             )
             if reason:
@@ -287,15 +289,26 @@ def _pods(operator: Operator, state: list[dict[str, Any]]) -> list[dict[str, Any
     ]
 
 
-def _hopeless(operator: Operator, state: list[dict[str, Any]]) -> str:
-    """Return why waiting is pointless; empty while it is not."""
+def _restarts(state: list[dict[str, Any]]) -> dict[tuple[str, str], int]:
+    """Return how often each container has restarted, by the uid of its pod and its name."""
+    return {
+        (pod["metadata"]["uid"], container["name"]): container.get("restartCount", 0)
+        for pod in state
+        if pod["kind"] == "Pod"
+        for container in pod.get("status", {}).get("containerStatuses", ())
+    }
+
+
+def _hopeless(operator: Operator, state: list[dict[str, Any]], before: dict[tuple[str, str], int]) -> str:
+    """Return why waiting is pointless; empty while it is not. `before`: restarts that do not count, one for each reboot of a kept cluster."""
     for pod in _pods(operator, state):
         for container in pod.get("status", {}).get("containerStatuses", ()):
             waiting = container.get("state", {}).get("waiting", {})
             if waiting.get("reason") in HOPELESS and NOT_READ not in waiting.get("message", ""):
                 return f"{waiting['reason']}: {waiting.get('message', '')} (image {container['image']})"
-            if container.get("restartCount", 0) >= patience.seconds(HOPELESS_RESTARTS):
-                return f"its container restarted {container['restartCount']} times"
+            again = container.get("restartCount", 0) - before.get((pod["metadata"]["uid"], container["name"]), 0)
+            if again >= patience.seconds(HOPELESS_RESTARTS):
+                return f"its container restarted {again} times"
     return ""
 
 

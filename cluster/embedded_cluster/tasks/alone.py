@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from embedded_cluster.base import home, identity, locks, paths, patience, processes, programs, say
+from embedded_cluster.base import children, home, identity, locks, paths, patience, processes, programs, say
 from embedded_cluster.builds import pyenv
 
 FOLDER = paths.HOME / f"alone{identity.SUFFIX}"
@@ -144,6 +144,7 @@ def _serve(program: _Program, run_folder: Path, port: int, url: str) -> None:
     try:
         (FOLDER / PID_FILE).write_text(str(server.pid), encoding="ascii")
         _await_ready(server, log, url)
+        children.keep(server.pid)
     except BaseException:  # a signal, too: what was not ready must not run on
         server.terminate()
         server.wait()
@@ -207,14 +208,33 @@ def end_server() -> bool:
     return True
 
 
+def end_jobs() -> bool:
+    """Stop the trainings that a `make room` left when it ended; returns whether one was running."""
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in (FOLDER / "room" / "jobs").glob("*.json")]
+    pids = [int(record["pid"]) for record in records if _is(record.get("pid"), "run", FOLDER)]
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+            _wait_gone(pid)
+    return bool(pids)
+
+
 def server(folder: Path) -> int | None:
     """Pid of the running server of a folder of demo-alone; None when its pid belongs to another process, as after a reboot."""
     try:
         pid = int((folder / PID_FILE).read_text(encoding="ascii"))
-        argv = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
     except (OSError, ValueError):
         return None
-    return pid if "serve" in argv and str(folder / "models") in argv else None
+    return pid if _is(pid, "serve", folder) else None
+
+
+def _is(pid: int | None, command: str, folder: Path) -> bool:
+    """Whether a process is this command of trainlab with the models of a folder of demo-alone."""
+    try:
+        argv = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+    except OSError:
+        return False
+    return command in argv and str(folder / "models") in argv
 
 
 def with_adapters(folder: Path) -> tuple[str, Path] | None:

@@ -19,6 +19,9 @@ def run(cache: bool) -> bool:
     changed = alone.end_server()
     if changed:
         say.info("demo-alone server stopped")
+    if alone.end_jobs():
+        changed = True
+        say.info("training of the room stopped")
     if os.geteuid() == 0:
         from embedded_cluster.nodes import cluster
 

@@ -147,6 +147,11 @@ def _cgroups() -> list[str]:
     if missing := sorted(set(needed) - cgroups.controllers()):
         return [f"cgroup controllers missing in /sys/fs/cgroup: {', '.join(missing)}; {RIGHTS}"]
     for hierarchy in cgroups.hierarchies():
+        if lacking := sorted(set(needed) - cgroups.delegable(hierarchy)):
+            return [
+                f"{hierarchy.at} holds processes and is not the machine's own, as in a container, so the kernel hands no controllers "
+                f"down ({', '.join(lacking)}; cgroups(7), no internal processes); {RIGHTS}"
+            ]
         probe = hierarchy.at / f"trainlab-check-{os.getpid()}"
         try:
             probe.mkdir()

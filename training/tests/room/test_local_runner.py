@@ -83,6 +83,10 @@ def test_a_round_is_trained_once_and_each_visitor_gets_a_decision(
     run = first.start("r1", rows)
     again = runner()
     assert again.start("r1", rows) == run
+    pid = files.read_json(tmp_path / "state" / "jobs" / "r1.json")["pid"]
+    assert f"\nPPid:\t{os.getpid()}\n" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii"), (
+        "Ctrl-C ends children"
+    )
     done = until(again, run, lambda status: status.state == "done")
     assert set(done.decided) == {"p00", "p01", "p02"}
     assert done.decided["p01"].model == f"{run}.p01"

@@ -21,6 +21,12 @@ from trainlab.room.interface import Status
 from trainlab.run import results
 
 ENDED = "it was ended from outside"
+DETACHED = """import subprocess, sys
+with open(sys.argv[1], "ab") as log:
+    job = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+print(job.pid)
+"""
+"""Starts the job as a child of nobody who is left: Ctrl-C in `make room` ends all that descends from it."""
 MAX_STARTS = 4
 """Of a job, whose worker may be killed for the room to see; from the second on it resumes."""
 
@@ -83,11 +89,10 @@ class LocalRunner:
         overlay, log = (self._state / f"{job['round']}.{end}" for end in ("values.json", "log"))
         command = [sys.executable, "-m", "trainlab.cli", "run", str(self._values), "-f", str(overlay)]
         command += ["--models", str(self._models), "--out", str(self._runs), "--run", job["run"]]
-        with log.open("ab") as out:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        job |= {"starts": job["starts"] + 1, "pid": process.pid}
+        started = subprocess.run(
+            [sys.executable, "-c", DETACHED, str(log), *command], stdout=subprocess.PIPE, check=True
+        )
+        job |= {"starts": job["starts"] + 1, "pid": int(started.stdout)}
         files.write_json(self._state / f"{job['round']}.json", job)
 
     def _job(self, run: str) -> dict[str, Any]:
