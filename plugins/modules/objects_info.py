@@ -29,6 +29,11 @@ options:
     description: Label selector of a list, as C(app=demo,component in (train, test)).
     type: str
     default: ""
+  rights:
+    description: Of the core API group, as C(create pods/exec); what this user may not do in the namespace is returned.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
@@ -52,4 +57,9 @@ resources:
   returned: success
   type: list
   elements: dict
+lacking:
+  description: Those of O(rights) that this user does not have.
+  returned: success
+  type: list
+  elements: str
 """

@@ -92,7 +92,7 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     borrowed(cluster)
     rights(ada)
     refused = cluster.playbook("drill", kubeconfig=ada, phase="quick", trainlab_namespace="trainlab-ada").error
-    assert "namespace trainlab-ada: you may not get and create pods/exec" in refused
+    assert "namespace trainlab-ada: you may not get pods/exec, create pods/exec, by which" in refused
     assert "attendees_transfer: true (playbooks/attendees.yml); nothing was struck" in refused
     admission(cluster, ada)
     life_of_a_release(cluster, ada, dest / "site.yaml", line)

@@ -24,7 +24,14 @@ def run(module: Any, cluster: Any, check: bool = False, **args: Any) -> dict[str
     return result
 
 
-READ: dict[str, Any] = {"api_version": "v1", "kind": "Pod", "namespace": "demo", "name": "", "selector": ""}
+READ: dict[str, Any] = {
+    "api_version": "v1",
+    "kind": "Pod",
+    "namespace": "demo",
+    "name": "",
+    "selector": "",
+    "rights": [],
+}
 
 
 @pytest.mark.parametrize(("name", "path"), [("", PODS), ("p", f"{PODS}/p")])
