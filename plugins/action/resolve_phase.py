@@ -64,6 +64,7 @@ class ActionModule(DocumentedAction):
             plan = _plan(files)
         api, version = connected or _connected(args)
         openshift = api.get("/apis/config.openshift.io/v1") is not None
+        slices = [] if openshift else api_server_slices(api)
         context = {
             "phase": resolved["phase"],
             "site": resolved["site"],
@@ -81,7 +82,8 @@ class ActionModule(DocumentedAction):
             "helm": api.connection.command("helm", args["helm"]),
             "kubernetes": version.get("gitVersion", ""),
             "openshift": openshift,
-            "api_servers": [] if openshift else api_server_blocks(api),
+            "api_servers": api_server_blocks(slices),
+            "api_ports": api_server_ports(slices),
             "dns_servers": [] if openshift else dns_blocks(api),
         }
         return {
@@ -151,18 +153,27 @@ def _trainlab(command: str, files: list[str]) -> subprocess.CompletedProcess[str
     return subprocess.run(call, capture_output=True, text=True, check=False, env=env, timeout=CHECK_SECONDS)
 
 
-def api_server_blocks(api: Api) -> list[str]:
-    """Return the addresses behind the Service `kubernetes` as CIDR blocks; none where this user may not read them.
-
-    From there its proxy reaches pods, for NetworkPolicies: playbooks ask the model through it, and people follow a training. On
-    OpenShift roles/workspace/templates/network.yaml.j2 names them by their namespaces' label instead.
-    """
+def api_server_slices(api: Api) -> list[Json]:
+    """Return what stands behind the Service `kubernetes`; nothing where this user may not read it."""
     try:
-        slices = api.items(SLICES, OF_KUBERNETES)
+        return api.items(SLICES, OF_KUBERNETES)
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
         return []
+
+
+def api_server_ports(slices: list[Json]) -> list[int]:
+    """Return the TCP ports on which the API servers listen; a NetworkPolicy judges a connection to the Service by these."""
+    return sorted({int(port["port"]) for each in slices for port in each.get("ports") or [] if port.get("port")})
+
+
+def api_server_blocks(slices: list[Json]) -> list[str]:
+    """Return the API servers' addresses as CIDR blocks.
+
+    From there its proxy reaches pods, for NetworkPolicies: playbooks ask the model through it, and people follow a training. On
+    OpenShift roles/workspace/templates/network.yaml.j2 names them by their namespaces' label instead.
+    """
     addresses = {
         address
         for endpoint_slice in slices

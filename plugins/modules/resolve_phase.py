@@ -79,6 +79,7 @@ ansible_facts:
         and its C(ports)), C(server), C(kubectl) and C(helm) as the beginning
         of a shell command that reaches it, C(kubernetes) version, C(openshift) true or false,
         C(api_servers) (CIDR blocks from which their proxy comes; none on OpenShift, and where they may not be read),
+        C(api_ports) (TCP ports on which they listen; the same),
         C(dns_servers) (CIDR blocks of NodeLocal DNSCache, which is no pod; none on OpenShift).
       returned: success
       type: dict

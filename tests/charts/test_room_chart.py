@@ -124,3 +124,15 @@ def test_lint_is_clean(name: str) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert binary(name).exists()
+
+
+def test_its_pod_is_labeled_and_placed_as_those_of_the_release() -> None:
+    """What admission asks of all pods; a node selector or a volume for one node may send it to a node with GPUs, which is tainted."""
+    labeled = ('site.podLabels={"cost":"42"}', 'site.podAnnotations={"sidecar.istio.io/inject":"false"}')
+    template = one(documents(room(*GIVEN, *labeled)), "Deployment")["spec"]["template"]
+    assert template["metadata"]["labels"]["cost"] == "42"
+    assert template["metadata"]["annotations"]["sidecar.istio.io/inject"] == "false"
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert "tolerations" not in pod(room(*GIVEN))
+    for sets in (('site.nodeSelector={"pool":"gpu"}',), ("site.storage.models.accessMode=ReadWriteOnce",)):
+        assert pod(room(*GIVEN, *sets))["tolerations"] == [gpu], sets

@@ -119,17 +119,18 @@ def test_placement_reaches_training_promotion_and_server() -> None:
 
 @pytest.mark.parametrize("where", ["training", "server"])
 def test_pods_that_a_selector_may_send_to_gpu_nodes_tolerate_their_taint(where: str) -> None:
-    """Those of a phase with GPUs in its training or in its server alone."""
+    """Those of a phase with GPUs in its training or in its server alone; a volume for one node sends them there, too."""
     only = {
         "training": (FULL, "phase.serve.gpus=0", "phase.serve.runtime=trainlab"),
         "server": (LOCAL, "phase.serve.gpus=1", "phase.serve.runtime=vllm", "site.images.vllm=a/b:1"),
     }
     files, *gpus = only[where]
-    found = objects("site.nodeSelector.gpu=L40S", *gpus, files=files)
-    specs = {where: spec for where, _, spec in pods(found)}
-    assert len(specs) == 4
-    for where, spec in specs.items():
-        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"], where
+    for sent in (("site.nodeSelector.gpu=L40S",), ONE_NODE):
+        found = objects(*sent, *gpus, files=files)
+        specs = {where: spec for where, _, spec in pods(found)}
+        assert len(specs) == (3 if sent is ONE_NODE else 4)
+        for where, spec in specs.items():
+            assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"], where
 
 
 def test_a_slice_of_a_gpu_tolerates_the_taint_of_its_whole() -> None:

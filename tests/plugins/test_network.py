@@ -32,6 +32,8 @@ SPACE: Json = {
     "ingress_blocks": [f"{API_SERVER}/32"],
     "dns_blocks": ["169.254.0.0/16", "10.96.0.10/32"],
     "builds": True,
+    "api_ports": [],
+    "auth": False,
 }
 
 
@@ -68,6 +70,7 @@ PODS: dict[str, Json] = {
     "promote": PROMOTE["metadata"]["labels"],
     "server": {"serving.kserve.io/inferenceservice": "survival"},  # set by KServe
     "tensorboard": {"app.kubernetes.io/component": "tensorboard"},
+    "room": {"app.kubernetes.io/component": "room"},
     "build": {"openshift.io/build.name": "trainlab-trainer-1"},  # set by OpenShift
     "other": {},
 }
@@ -175,6 +178,11 @@ def test_what_leaves_the_namespace() -> None:
     assert out("build", "hub", 443) and out("build", "hub", 5000) and not out("build", "hub", 25)
     for pod in ("server", "tensorboard", "other"):
         assert not out(pod, "hub", 443), "neither answers of a model nor anything else has to leave"
+    assert out("server", "hub", 6443, auth=True), "site.auth: the API server judges each token"
+    assert not out("tensorboard", "hub", 6443, auth=True)
+    for pod in ("promote", "room"):
+        assert not out(pod, "hub", 16443) and out(pod, "hub", 16443, api_ports=[16443]), "where the API server listens"
+    assert out("room", "hub", 8000, egress_ports=[443, 8000]) and not out("room", "hub", 8000), "engines elsewhere"
     for pod in PODS:
         assert not out(pod, "neighbor", 8080), pod
 

@@ -19,11 +19,11 @@ limits:
 {{- end -}}
 
 {{- /* Where pods may run: .resolved, their .gpus and their .component. Pods with GPUs tolerate the taint that GPU nodes usually carry,
-whole or sliced (MIG); so do the others of such a phase, which a node selector may send there. */}}
+whole or sliced (MIG); so do the others of such a phase, which a node selector or a volume for one node may send there. */}}
 {{- define "trainjob.placement" -}}
 {{- $tolerations := .resolved.site.tolerations | default list -}}
 {{- $phase := .resolved.phase -}}
-{{- if or .gpus (and .resolved.site.nodeSelector (or (int $phase.resources.gpus_per_node) (int $phase.serve.gpus))) -}}
+{{- if or .gpus (and (or .resolved.site.nodeSelector (include "trainjob.oneNode" .resolved)) (or (int $phase.resources.gpus_per_node) (int $phase.serve.gpus))) -}}
 {{- range prepend (hasPrefix "nvidia.com/mig-" .resolved.site.gpuResource | ternary (list "nvidia.com/gpu") list) .resolved.site.gpuResource -}}
 {{- $tolerations = append $tolerations (dict "key" . "operator" "Exists" "effect" "NoSchedule") -}}
 {{- end -}}

@@ -135,11 +135,19 @@ def tolerations(site: Json, phase: Json, gpus: int) -> list[Json]:
     """Return what the chart lets a pod with so many GPUs tolerate (charts/trainjob/templates/_pods.tpl, trainjob.placement).
 
     Besides the site's, for pods with GPUs, the taint of the resource and, for a slice (MIG), that of whole GPUs; so do the others
-    of a phase with GPUs if a node selector may send them there.
+    of a phase with GPUs if a node selector or a volume for one node may send them there.
     """
     known = list(site.get("tolerations") or [])
-    if not gpus and not (site.get("nodeSelector") and (phase["resources"]["gpus_per_node"] or phase["serve"]["gpus"])):
-        return known
+    if not gpus:
+        volumes = site.get("storage", {}).items()
+        once = any(
+            volume.get("accessMode") == "ReadWriteOnce"
+            for name, volume in volumes
+            if name != "data" or volume.get("size") or volume.get("existing")
+        )
+        sent = site.get("nodeSelector") or once
+        if not sent or not (phase["resources"]["gpus_per_node"] or phase["serve"]["gpus"]):
+            return known
     resource = site.get("gpuResource") or GPU
     keys = [resource, *([GPU] if resource.startswith("nvidia.com/mig-") else [])]
     return known + [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]

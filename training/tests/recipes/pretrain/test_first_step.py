@@ -81,6 +81,8 @@ def test_the_text_is_prepared_once_into_the_folder_that_the_phase_trains_on(
     made = {path: path.stat().st_mtime_ns for path in blocks.glob("*.*") if path.suffix in (".bin", ".json")}
     assert recipe.data_dir(asked, models, None) == blocks
     recipe.preflight(asked, model_dir, blocks)
+    noted = files.read_json(model_dir / "source.json")["tokenizer"]
+    assert noted and noted == files.read_json(blocks / "report.json")["plan"]["tokenizer"]
     assert recipe.fetch(asked, models, None) == model_dir
     assert {path: path.stat().st_mtime_ns for path in made} == made
     with (models / "raw" / "text.jsonl").open("a", encoding="utf-8") as stream:

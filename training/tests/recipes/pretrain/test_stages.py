@@ -21,7 +21,7 @@ from trainlab.errors import UserError
 from trainlab.models import architectures as table
 from trainlab.models import parents
 from trainlab.plan.source import plan_of
-from trainlab.recipes import dpo, prepared_blocks
+from trainlab.recipes import dpo, prepared_blocks, pretrain
 from trainlab.report import words
 from trainlab.run import results
 from transformers import AutoModelForCausalLM, LlamaConfig
@@ -350,6 +350,22 @@ def test_what_is_held_out_is_whole_documents_from_all_files_and_nothing_of_them_
     assert -64 < dropped.sum() <= 0 and (np.diff(train[train != EOS]) >= 0).all()
 
 
+def test_blocks_of_another_tokenizer_are_refused(phase_dict: dict[str, Any], tmp_path: Path) -> None:
+    """Retrained in place it keeps its size and its end of text, and everything else means something else."""
+    phase = phase_of(phase_dict, PRETRAIN, stage={"tokenizer": "pvc:tokenizer"})
+    for folder in ("model", "blocks"):
+        (tmp_path / folder).mkdir()
+    files.write_json(tmp_path / "blocks" / "report.json", {"plan": {"tokenizer": "new"}})
+    for known in ({}, {"tokenizer": None}, {"tokenizer": "new"}):  # folders of before have no note
+        files.write_json(tmp_path / "model" / "source.json", known)
+        pretrain.check_tokenizer(phase, tmp_path / "model", tmp_path / "blocks")
+    files.write_json(tmp_path / "model" / "source.json", {"tokenizer": "old"})
+    with pytest.raises(
+        UserError, match=r"names another tokenizer .*phase.stage.tokenizer pvc:tokenizer as it was then"
+    ):
+        pretrain.check_tokenizer(phase, tmp_path / "model", tmp_path / "blocks")
+
+
 def test_documents_longer_than_what_is_held_out_are_refused(phase_dict: dict[str, Any], tmp_path: Path) -> None:
     phase = phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 2, "train_rows": None})
     with pytest.raises(UserError, match=r"25 blocks in 5 documents are too few for 2 held out and \d+ for validation"):
@@ -364,10 +380,14 @@ def test_pairs_are_given_or_broken_off_and_equal_ones_are_refused(phase_dict: di
         (tmp_path / side / "water.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     train, _ = dpo.read_rows(phase, tmp_path)
     assert (train[0]["answer"], train[0]["rejected"], train[0]["topic"]) == ("Yes, boil it.", "No.", "water")
+    again = {**row, "id": "a-1", "question": "safe?", "rejected": "Yes."}
+    with (tmp_path / "train" / "water.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(again) + "\n")
+    assert [each["id"] for each in dpo.read_rows(phase, tmp_path)[0]] == ["a", "a"], "one side of the validation"
     equal = {**row, "id": "b", "rejected": " Yes,  boil it. "}
     with (tmp_path / "train" / "water.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(equal) + "\n")
-    with pytest.raises(UserError, match=r"water.jsonl:2: chosen and rejected are identical: 'Yes, boil it.'"):
+    with pytest.raises(UserError, match=r"water.jsonl:3: chosen and rejected are identical: 'Yes, boil it.'"):
         dpo.read_rows(phase, tmp_path)
     assert dpo.truncated_answers("x", "Boil the water, then let it cool.") == "Boil the water"
     with pytest.raises(UserError, match="row x: its answer is one word"):
