@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -40,9 +41,10 @@ def requirements(path: Path) -> dict[str, SpecifierSet]:
 
 
 def locked(name: str) -> Version:
-    """Return the version that requirements.lock pins."""
-    match = re.search(rf"^{re.escape(name)}==(\S+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.M)
-    assert match, f"{name} is not in requirements.lock"
+    """Return the version that requirements.lock pins, or the image's, which the development environment has, too."""
+    locks = [(ROOT / folder / "requirements.lock").read_text(encoding="utf-8") for folder in (".", "images/trainer")]
+    match = re.search(rf"^{re.escape(name)}==(\S+)", "\n".join(locks), re.M)
+    assert match, f"{name} is in neither requirements.lock"
     return Version(match[1])
 
 
@@ -107,6 +109,63 @@ def test_execution_environment_has_the_python_packages() -> None:
     assert "kubernetes" in ranges
     for name, span in ranges.items():
         assert locked(name) in span, name
+
+
+DECLARED = """
+import importlib.metadata, re, sys
+names, wanted = set(), sys.argv[1].split()
+while wanted:
+    name = re.match("[A-Za-z0-9._-]+", wanted.pop())[0].lower().replace("_", "-")
+    if name not in names:
+        names.add(name)
+        needs = importlib.metadata.requires(name) or [] if name not in ("backports.zoneinfo", "tzdata") else []
+        wanted += [each for each in needs if ";" not in each]
+packages = importlib.metadata.packages_distributions()
+class Others:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top != "trainlab" and top in packages and not {each.lower().replace("_", "-") for each in packages[top]} & names:
+            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+sys.meta_path.insert(0, Others())
+from trainlab import cli
+for line in sys.stdin.read().splitlines():
+    try:
+        print(line, cli.main(line.split()))
+    except SystemExit as ended:
+        print(line, ended.code)
+"""
+WITHOUT_TORCH = """check values/quick.yaml
+plan values/survival.yaml
+ask Why? --url http://127.0.0.1:1
+compare nowhere elsewhere
+gate nowhere --dry-run
+report nowhere
+verify-run --run-dir nowhere --url http://127.0.0.1:1 --timeout 0.01
+watch nowhere --once
+questions nowhere.csv --out nowhere
+"""
+
+
+def test_the_package_declares_what_its_commands_import() -> None:
+    """An execution environment and `pip install` of the wheel have nothing else: site.yml runs `trainlab plan` there."""
+    project = tomllib.loads((ROOT / "training" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = " ".join(Requirement(each).name for each in project["dependencies"])
+    done = subprocess.run(
+        [sys.executable, "-c", DECLARED, names],
+        input=WITHOUT_TORCH,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "training" / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and "No module" not in done.stdout + done.stderr, done.stderr
+    codes = [
+        line.rpartition(" ")[2]
+        for line in done.stdout.splitlines()
+        if line.startswith(tuple(WITHOUT_TORCH.splitlines()))
+    ]
+    assert codes == ["0", "0", *["2"] * 7]
 
 
 @pytest.fixture(scope="module")
