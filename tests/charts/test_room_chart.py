@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainlab.room.kube_runner import KubeRunner
 
-from charts.rendering import HELMS, KUBERNETES, ROOT, SITE, Document, binary, documents, helm, one
+from charts.rendering import APIS, HELMS, KUBERNETES, ROOT, SITE, Document, binary, documents, helm, one
 from charts.test_policy import assert_restricted
 
 CHART = ROOT / "charts" / "room"
@@ -136,3 +137,44 @@ def test_its_pod_is_labeled_and_placed_as_those_of_the_release() -> None:
     assert "tolerations" not in pod(room(*GIVEN))
     for sets in (('site.nodeSelector={"pool":"gpu"}',), ("site.storage.models.accessMode=ReadWriteOnce",)):
         assert pod(room(*GIVEN, *sets))["tolerations"] == [gpu], sets
+
+
+class Applied:
+    """As much of an API server as a round's start asks."""
+
+    def __init__(self) -> None:
+        self.objects: list[Document] = []
+
+    def get(self, _path: str) -> Document:
+        """Return the room's ConfigMap."""
+        return {"metadata": {"uid": "u"}}
+
+    def apply(self, _path: str, wanted: Document) -> None:
+        """Keep what is applied."""
+        self.objects.append(wanted)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_with_volumes_for_one_node_a_rounds_pods_are_where_the_room_is(api: str, tmp_path: Path) -> None:
+    """The claims are the release's: its server and the room hold them on one node."""
+    own = [
+        f"site.storage.{name}.{key}"
+        for name in ("models", "runs")
+        for key in ("existing=m", "accessMode=ReadWriteOnce")
+    ]
+    sets = [word for each in (f"site.trainingApi={api}", "site.serving=false", *own) for word in ("--set", each)]
+    files = [word for file in (ROOT / "values" / "room" / "adapters.yaml", SITE) for word in ("-f", str(file))]
+    rendered = helm("template", "demo-round", str(ROOT / "charts" / "trainjob"), "-n", "lab", *files, *sets)
+    assert rendered.returncode == 0, rendered.stderr
+    (tmp_path / "round.yaml").write_text(rendered.stdout, encoding="utf-8")
+    kube = Applied()
+    runner = KubeRunner(tmp_path / "round.yaml", "demo-room", "lab", tmp_path, tmp_path, tmp_path, kube)  # type: ignore[arg-type]
+    runner.start("r1", [])
+    text = json.dumps(kube.objects)
+    assert "podAffinity" in text and 'app.kubernetes.io/instance": "demo-round"}' not in text.split("podAffinity")[1]
+    wanted = {"app.kubernetes.io/name": "room", "app.kubernetes.io/instance": "demo-room"}
+    assert f'"labelSelector": {{"matchLabels": {json.dumps(wanted)}}}' in text
+    labels = one(documents(room(*GIVEN, "job=kind: PyTorchJob\n")), "Deployment")["spec"]["template"]["metadata"][
+        "labels"
+    ]
+    assert wanted.items() <= labels.items()

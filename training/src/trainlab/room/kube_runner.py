@@ -67,6 +67,7 @@ class KubeRunner:
                 wanted = json.loads(json.dumps(each).replace(rendered, digest))
                 if kind == "ConfigMap":
                     wanted["data"]["phase.json"] = (self._state / f"{round_id}.json").read_text(encoding="utf-8")
+                _follow(wanted, {"app.kubernetes.io/name": "room", "app.kubernetes.io/instance": self._owner})
                 wanted["metadata"]["ownerReferences"] = [
                     {"apiVersion": "v1", "kind": "ConfigMap", "name": self._owner, "uid": owner["metadata"]["uid"]}
                 ]
@@ -135,6 +136,19 @@ class KubeRunner:
     def _path(self, kind: str, name: str = "") -> str:
         path, plural = KINDS[kind]
         return f"{path}/namespaces/{self._namespace}/{plural}" + (f"/{name}" if name else "")
+
+
+def _follow(part: Any, labels: Mapping[str, str]) -> None:
+    """Keep the pods of an object, where they have to be on one node, on that of the pod with these labels.
+
+    With ReadWriteOnce the chart keeps the pods of a release together. Those of a round are of no release, and the room's pod, which mounts
+    the same claims, follows the server.
+    """
+    for each in part if isinstance(part, list) else part.values() if isinstance(part, dict) else ():
+        _follow(each, labels)
+    if isinstance(part, dict):
+        for term in (part.get("podAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution", ()):
+            term["labelSelector"] = {"matchLabels": dict(labels)}
 
 
 def _flat(manifests: Path) -> Iterator[dict[str, Any]]:
