@@ -79,6 +79,12 @@ UNKNOWN = [
     ("survival", "stie", "stie: {}"),
 ]
 BROKEN = [
+    (  # all that other recipes read and this one does not
+        "room/adapters",
+        "phase.lora.dropout",
+        "phase: {questions: [Why], lora: {dropout: 0.1}, train: {gradient_accumulation: 2, gradient_checkpointing: true, "
+        "validation_fraction: 0.1}, data: {train_rows: 5, heldout_rows: 5}, evaluate: {tasks: [arc_easy]}}",
+    ),
     ("survival", "phase.data.source", "phase: {data: {source: 'builtin:digits'}}"),
     (
         "staged-pretrain",

@@ -68,6 +68,9 @@ def test_parameters_of_a_config() -> None:
         ("hf:HuggingFaceTB/SmolLM3-3B@0", "SmolLM3-3B"),
         ("hf:HuggingFaceTB/SmolLM2-1.7B-Instruct@0", "SmolLM2-1.7B"),
         ("hf:microsoft/Phi-3-mini-4k-instruct@0", "Phi-3-mini"),
+        ("hf:microsoft/Phi-3-mini-128k-instruct@0", None),  # another context
+        ("hf:huggyllama/llama-7b@0", None),  # another vocabulary, another context
+        ("init:llama-7.39B", "llama-7.39B"),
         ("pvc:own/model", None),
     ],
 )

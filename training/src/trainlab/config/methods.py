@@ -95,6 +95,7 @@ class OwnedTrain(AdamTrain):
     """Optimization of many adapters at once."""
 
     batch_size: int = Field(4, ge=1, le=4096, description="Rows of each owner per optimizer step.")
+    validation_fraction: float = Field(0.0, ge=0, lt=0.5, description="0: every fact is taught.")
     kept_weight: float = Field(3.0, gt=0, le=100)
     """What a token of an answer that must stay counts in the loss, one that is taught counting 1."""
 

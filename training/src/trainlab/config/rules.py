@@ -162,6 +162,22 @@ phase.lora.rank: {phase.lora.rank} with train.cache_frozen_activations true; ada
   if phase.train.cache_frozen_activations, phase.lora.rank, no phase.lora.layers
 phase.train.packing: true with train.cache_frozen_activations true; the cache holds single rows: set one to false
   if phase.train.cache_frozen_activations, phase.train.packing
+phase.lora.dropout: {phase.lora.dropout} in recipe adapters, which drops no inputs: remove it
+  if phase.recipe is adapters, phase.lora.dropout
+phase.train.gradient_accumulation: {phase.train.gradient_accumulation} in recipe adapters, whose steps are one pass: remove it
+  if phase.recipe is adapters, phase.train.gradient_accumulation is not 1
+phase.train.gradient_checkpointing: true in recipe adapters, which keeps all activations: remove it
+  if phase.recipe is adapters, phase.train.gradient_checkpointing
+phase.train.validation_fraction: {phase.train.validation_fraction} in recipe adapters, which teaches every fact: set 0
+  if phase.recipe is adapters, phase.train.validation_fraction
+phase.data.train_rows: {phase.data.train_rows} in recipe adapters, which trains each owner's facts: remove it
+  if phase.recipe is adapters, phase.data.train_rows
+phase.data.heldout_rows: {phase.data.heldout_rows} in recipe adapters, which asks each owner's test wordings: remove it
+  if phase.recipe is adapters, phase.data.heldout_rows
+phase.evaluate.tasks: {phase.evaluate.tasks} in recipe adapters, which runs none; remove them
+  if phase.recipe is adapters, phase.evaluate.tasks
+phase.questions: given in recipe adapters, which answers none; remove them
+  if phase.recipe is adapters, phase.questions
 phase.gate.metric: taught_recall without data.taught; name the wordings to ask, test or dev, or choose another metric
   if phase.gate.metric is taught_recall, no phase.data.taught
 phase.data.taught: {phase.data.taught} with data.table; a table has no folder taught: remove one of the two

@@ -114,6 +114,10 @@ MARKS = {
     "llama-7b": "llama-7.39B",
 }
 """Substrings of a model id that identify its entry."""
+OWN = ("init:", "parent:")
+"""Sources of the entries llama-*: models of that name on a hub have other sizes."""
+OTHERS = {"Phi-3-mini": ("128k",)}
+"""Entry -> substrings of models that are named like it and are others."""
 
 
 def find(source: str) -> Architecture | None:
@@ -122,8 +126,10 @@ def find(source: str) -> Architecture | None:
         name, *numbers = source.partition(":")[2], *(size[part] for part in SIZE_PARTS)
         hidden, layers, heads, kv_heads, intermediate, vocab, context = numbers
         return Architecture(name, hidden, layers, heads, kv_heads, intermediate, vocab, name.endswith("-tied"), context)
-    text = source.lower()
-    return next((TABLE[name] for mark, name in MARKS.items() if mark in text), None)
+    text, own = source.lower(), source.startswith(OWN) or ":" not in source
+    names = (name for mark, name in MARKS.items() if mark in text and (own or not name.startswith("llama-")))
+    name = next((name for name in names if not any(other in text for other in OTHERS.get(name, ()))), None)
+    return TABLE[name] if name else None
 
 
 def from_config(name: str, config: Mapping[str, Any], where: str = "config.json") -> Architecture:

@@ -16,6 +16,7 @@ from trainlab.plan.volumes import preparation
 KEYS = {
     "unknown-model": "phase.model.source",
     "context": "phase.model.max_length",
+    "serve-context": "phase.serve.max_tokens, phase.model.max_length",
     "memory": "phase.train.batch_size, phase.train.gradient_checkpointing, phase.model.max_length, phase.resources",
     "memory-tight": "phase.train.batch_size, phase.model.max_length",
     "logits": "phase.train.batch_size",
@@ -107,6 +108,12 @@ def _model(plan: Plan) -> Iterator[Finding]:
     elif job.max_length > arch.context:
         yield refuse(
             "context", f"max_length {job.max_length} is longer than the {arch.context} tokens of {arch.name}; lower it"
+        )
+    elif job.serve_runtime == "vllm" and job.serve_tokens > arch.context:
+        yield refuse(
+            "serve-context",
+            f"a question and its answer may have {job.serve_tokens:,} tokens (model.max_length and serve.max_tokens), more than the "
+            f"{arch.context:,} of {arch.name}, with which vLLM does not start; lower one of them",
         )
 
 
