@@ -128,8 +128,7 @@ def find(source: str) -> Architecture | None:
         return Architecture(name, hidden, layers, heads, kv_heads, intermediate, vocab, name.endswith("-tied"), context)
     text, own = source.lower(), source.startswith(OWN) or ":" not in source
     names = (name for mark, name in MARKS.items() if mark in text and (own or not name.startswith("llama-")))
-    name = next((name for name in names if not any(other in text for other in OTHERS.get(name, ()))), None)
-    return TABLE[name] if name else None
+    return next((TABLE[name] for name in names if not any(other in text for other in OTHERS.get(name, ()))), None)
 
 
 def from_config(name: str, config: Mapping[str, Any], where: str = "config.json") -> Architecture:
