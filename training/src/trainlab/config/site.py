@@ -87,8 +87,9 @@ class Expose(SiteBlock):
     host: ObjectName = Field("", description="Host name; an Ingress needs it, a Route gets one if it is empty.")
     ingress_class: ObjectName = Field("", description="IngressClass; empty uses the cluster's default.")
     tls_secret: ObjectName = ""
-    """Secret of type kubernetes.io/tls for the Ingress; empty serves plain HTTP. A Route has the router's
-    certificate."""
+    """Secret of type kubernetes.io/tls for the Ingresses of model, TensorBoard and room, and so for all their hosts; empty
+    serves plain HTTP. cert-manager's annotation makes it for the first of them alone: with several, make a Certificate of
+    all hosts. A Route has the router's certificate."""
     annotations: dict[str, str] = {}
     """Annotations of the Route or Ingress, such as cert-manager.io/cluster-issuer or a controller's time limits."""
 

@@ -78,7 +78,7 @@ class CheckpointedTrainer(compiled.CompiledTrainer):
             loader.base_dataloader.multiprocessing_context = "forkserver"
         return loader
 
-    def _run_epoch(self, *args: Any, epoch: int, train_dataloader: Any, **kwargs: Any) -> None:
+    def _run_epoch(self, model: Any, epoch: int, train_dataloader: Any, *args: Any, **kwargs: Any) -> None:
         """As the Trainer's. Where an epoch is resumed on several ranks, one more sampler skips what was trained, and accelerate 1.15's set_epoch
         does not reach past it: in the second epoch the rest would be rows of the first.
         """
@@ -87,7 +87,7 @@ class CheckpointedTrainer(compiled.CompiledTrainer):
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
             sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
-        super()._run_epoch(*args, epoch=epoch, train_dataloader=train_dataloader, **kwargs)
+        super()._run_epoch(model, epoch, train_dataloader, *args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Save, mark, rotate; of shards the last two follow later. Not SFTTrainer's own method, which adds a model card for the hub."""
