@@ -324,7 +324,8 @@ def _host(plan: Plan) -> Iterator[Finding]:
         yield refuse(
             "host-memory",
             f"a pod of {job.devices_per_node} ranks needs {gib(need)} of its node's memory, and its limit is "
-            f"{claim(job.memory_per_pod)}: {gib(HOST_BYTES)} for the libraries of each rank, and its weights where they are float32; "
+            f"{claim(job.memory_per_pod)}: {gib(HOST_BYTES)} for the libraries of each rank, its weights where they are float32, and what "
+            f"train.cache_frozen_activations keeps; "
             f"set {claim(math.ceil(need / 2**30) * 2**30)} or more",
         )
 

@@ -119,13 +119,14 @@ HOST_BYTES = 5e9
 
 
 def host_bytes(job: Job, parameters: int, trained: int) -> float:
-    """Bytes of a pod with GPUs: of each rank its libraries and weights that are float32, which it copies; of a sharded run the
-    whole result, or what is copied of a checkpoint to be written; else the best weights so far.
+    """Bytes of a pod with GPUs: of each rank its libraries, weights that are float32, which it copies, and the outputs of frozen
+    layers that it keeps; of a sharded run the whole result, or what is copied of a checkpoint to be written; else the best weights so far.
     """
     copied = parameters * job.weight_bytes if job.weight_bytes == FLOAT32 else 0.0
     shards = trained * (MASTER_BYTES + 8) / job.nodes
     once = max(parameters * MASTER_BYTES, shards) if job.sharded else best_bytes(job, trained)
-    return job.devices_per_node * (HOST_BYTES + copied + loader_bytes(job)) + once
+    cached = activation_cache(job, job.arch) if job.arch else 0.0
+    return job.devices_per_node * (HOST_BYTES + copied + cached + loader_bytes(job)) + once
 
 
 def loader_bytes(job: Job) -> float:
