@@ -181,7 +181,13 @@ class ActionModule(ClusterAction):
         self._delete(versions)
         self._leftovers(entry)
         self._delete(crds)
-        self._delete([group for group in self.api.listed(GROUPS, "OperatorGroup", namespace) if ours(group)])
+        groups = [group for group in self.api.listed(GROUPS, "OperatorGroup", namespace) if ours(group)]
+        space = self.api.look("v1", "Namespace", namespace)
+        others = [title(item) for item in self.api.listed(OLM, "Subscription", namespace) if not ours(item)]
+        if groups and others and not (space is not None and ours(space)):
+            self._kept.append(f"{title(groups[0])} stays: {', '.join(others)} needs it")
+        else:
+            self._delete(groups)
 
     def _leftovers(self, entry: Json) -> None:
         for leftover in entry.get("leftovers", []):

@@ -54,6 +54,9 @@ class ActionModule(ClusterAction):
         self._grace = args["grace"]
         self._timeout, self._poll = args["timeout"], args["poll"]
         seconds, states = self._wait(args["operators"], args["resources"])
+        for resource in args["resources"]:  # an operator that was upgraded meanwhile may serve more versions
+            if resource["kind"] == CRD:
+                self._resource(resource)
         return {
             "changed": bool(self._approved),
             "approved": self._approved,

@@ -66,6 +66,8 @@ def with_retries(request: Callable[[], Answer], absent: bool) -> Answer:
 class Api:
     """One API server; all methods raise ApiError for an HTTP error and Unreachable without an answer."""
 
+    read_seconds = READ_SECONDS
+
     def __init__(self, kubeconfig: str, context: str | None = None) -> None:
         """Find the connection; AnsibleActionFail names the variable when it cannot be used."""
         from kubernetes.client import ApiClient
@@ -99,7 +101,7 @@ class Api:
                 url,
                 body=body if body is None or isinstance(body, bytes) else json.dumps(body),
                 headers=self._headers(),
-                timeout=Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+                timeout=Timeout(connect=CONNECT_SECONDS, read=self.read_seconds),
                 retries=False,
             )
         except ProtocolError as error:

@@ -16,6 +16,7 @@ from ansible.errors import AnsibleActionFail
 from . import kueue, labels
 from .kube import (
     NOT_FOUND,
+    READ_SECONDS,
     Api,
     ApiError,
     Json,
@@ -30,6 +31,8 @@ FIELDS = "trainlab-fields"
 """The same for the fields that the inventory names in an object that is the administrator's."""
 OWNER = "platform"
 """Value of the owner label on what these plugins create."""
+UPLOAD_SECONDS = 360.0
+"""instantiatebinary answers when the build's pod runs and has read the archive; OpenShift itself gives up after five minutes."""
 CORE_GROUP = "v1"
 CONFLICT = 409
 DENIED = re.compile(r"admission webhook|denied (the )?request")
@@ -139,12 +142,12 @@ class PlatformApi(Api):
 
     def upload(self, path: str, content: bytes) -> Json:
         """Send a file once and return the answer's object; it is not repeated, since each upload starts something."""
-        self._content_type = "application/octet-stream"
+        self._content_type, self.read_seconds = "application/octet-stream", UPLOAD_SECONDS
         self.requests += 1
         try:
             answer: Json = json.loads(Api.text(self, "POST", path, content))
         finally:
-            self._content_type = "application/json"
+            self._content_type, self.read_seconds = "application/json", READ_SECONDS
         return answer
 
     def delete(self, path: str, uid: str = "", policy: str = "Background") -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import kube
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import kube, platform_api
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, connect, wrong_cluster
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, failure
 from ports import free_port
@@ -100,6 +101,15 @@ def test_a_server_that_stays_overloaded_is_not_called_a_wrong_one(cluster: Any, 
     with pytest.raises(AnsibleActionFail, match=r"is overloaded or restarting \(429: .*run the playbook again"):
         connect(str(cluster.kubeconfig))
     assert pauses == [1, 2, 4, 8]
+
+
+def test_an_upload_waits_until_a_builds_pod_has_read_it(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenShift answers when the pod runs; a client that leaves before has its build cancelled."""
+    monkeypatch.setattr(PlatformApi, "read_seconds", 0.2)
+    cluster.objects["/upload"] = lambda _: time.sleep(0.6) or {"kind": "Build"}
+    api = PlatformApi(str(cluster.kubeconfig))
+    assert api.upload("/upload", b"{}") == {"kind": "Build"}
+    assert api.read_seconds == kube.READ_SECONDS < platform_api.UPLOAD_SECONDS
 
 
 def test_a_connection_that_is_cut_is_made_again(cluster: Any, pauses: list[float]) -> None:

@@ -149,7 +149,9 @@ def test_port_that_is_no_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         tracker.Tracker(Progress(speaks=False), tmp_path)
 
 
-@pytest.mark.parametrize("source", ["{tmp}", "http://127.0.0.1:{port}", "https://127.0.0.1:{port}"])
+@pytest.mark.parametrize(
+    "source", ["{tmp}", "http://127.0.0.1:{port}", "https://127.0.0.1:{port}", "http://localhost:PORT"]
+)
 def test_nothing_to_watch(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong place is an error that says what a right one is."""
     code, text = said(["watch", source.format(tmp=tmp_path, port=free_port())], capsys)

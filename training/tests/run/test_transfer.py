@@ -328,6 +328,10 @@ def test_a_folder_goes_there_and_back_over_dropped_connections(
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     cluster.run("get", "datasets/team/mine", str(got))
     assert f"{got}: exists; name another place, or write into it with --replace" in capsys.readouterr().err
+    one = next(path.relative_to(mine) for path in sorted(mine.rglob("*")) if path.is_file())
+    cluster.drop()
+    cluster.run("get", f"datasets/team/mine/{one}", str(got), "--replace")
+    assert f"{got}: is a folder, and datasets/team/mine/{one} a file; name the file to write" in capsys.readouterr().err
 
 
 def test_a_get_that_was_interrupted_goes_on(

@@ -20,6 +20,7 @@ def test_side_by_side_and_stacked() -> None:
     narrow = client.render("How?", answers, 60)
     assert "|" not in narrow and narrow.index("base") < narrow.index("tuned (7 tokens)\nBoil it")
     assert "|" not in client.render("How?", answers[1:], 100)
+    assert "|" not in client.render("How?", answers * 13, 80), "columns of no width"
 
 
 def test_terminal_codes_are_not_printed() -> None:

@@ -153,7 +153,7 @@ def _changed(request: Request, device: str) -> Response:
     room = _room(request)
     room.live.changed()
     if "hx-request" in request.headers:
-        return HTMLResponse(fragment(room, device))
+        return HTMLResponse(fragment(room, device) + pages.partial("said", ""))  # an earlier refusal is over
     return RedirectResponse("/me", 303)
 
 

@@ -4,6 +4,7 @@ run/worker.py starts it on rank 0; the chart sets the port and the annotation by
 the port (a laptop) only progress.json is written, which `trainlab watch RUN_DIR` reads.
 """
 
+import http.client
 import json
 import os
 import ssl
@@ -136,7 +137,7 @@ def look(source: str) -> Page:
             page = json.loads((Path(source) / FILE).read_text(encoding="utf-8"))
         if "progressPercentage" not in page:
             raise ValueError("no progressPercentage in it")
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise UserError(
             f"{source}: no progress there: {reason}; name the directory of a started run, or the address of "

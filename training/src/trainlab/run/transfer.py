@@ -191,6 +191,10 @@ def get(source: str, target: Path | None, pods: Pods, replace: bool = False, wit
                     )
             if not listed:
                 raise UserError(f"{place}: holds no file; correct the name")
+            if dest.is_dir() and [each["name"] for each in listed] == [""]:
+                raise UserError(
+                    f"{dest}: is a folder, and {place} a file; name the file to write, such as {dest / Path(place.path).name}"
+                )
             _room(part, listed)
             meter = Bar(f"get {place}", sum(each["size"] for each in listed))
             done: set[str] = set()

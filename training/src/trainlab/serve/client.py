@@ -17,7 +17,7 @@ import httpx
 
 from trainlab.errors import UserError
 
-NARROW = 72  # columns, below which answers are stacked
+NARROW, NARROWEST = 72, 20  # columns of the terminal, and of an answer, below which answers are stacked
 TOKEN, CA = "TRAINLAB_TOKEN_FILE", "TRAINLAB_CA_FILE"
 """Variables that name a file: the token to send, the CA certificates that the server's is checked against."""
 ON_REQUEST = "on_request"
@@ -153,10 +153,10 @@ def render(question: str, answers: Sequence[Answer], width: int) -> str:
     """Return question and answers as text of at most `width` columns."""
     head = textwrap.fill(question, width)
     titles = [f"{a.model} ({a.tokens} tokens)" if a.tokens else a.model for a in answers]
-    if len(answers) == 1 or width < NARROW:
+    column = (width - 3 * (len(answers) - 1)) // len(answers)
+    if len(answers) == 1 or width < NARROW or column < NARROWEST:
         blocks = [f"{title}\n{_wrapped(a.text, width)}" for title, a in zip(titles, answers, strict=True)]
         return "\n\n".join([head, *blocks])
-    column = (width - 3 * (len(answers) - 1)) // len(answers)
     cells = [
         [title, "-" * column, *_wrapped(a.text, column).splitlines()] for title, a in zip(titles, answers, strict=True)
     ]
