@@ -168,8 +168,9 @@ def test_a_job_in_a_queue_says_what_it_waits_for(found: list[dict[str, Any]], sa
     ("reason", "said"), [("DeadlineExceeded", "timeout_minutes"), ("BackoffLimitExceeded", "FailJobSet")]
 )
 def test_a_trainjob_that_took_too_long_says_so(reason: str, said: str) -> None:
-    """JobSet names the job that failed, not why."""
+    """JobSet names the job that failed, not why; a dry run only says that it has failed."""
     action = train_wait.ActionModule.__new__(train_wait.ActionModule)
+    action._task = SimpleNamespace(check_mode=False)
     args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60, "step": "train"}
     failed = {"type": "Failed", "status": "True", "message": "applying FailJobSet failure policy action"}
     job = {"metadata": {"name": "j"}, "status": {"conditions": [failed]}}
@@ -180,3 +181,6 @@ def test_a_trainjob_that_took_too_long_says_so(reason: str, said: str) -> None:
     )
     with pytest.raises(AnsibleActionFail, match=said):
         action._look(api, jobs.TRAINJOB, job, args, StatusLines([].append), SimpleNamespace())
+    action._task = SimpleNamespace(check_mode=True)
+    looked = action._look(api, jobs.TRAINJOB, job, args, StatusLines([].append), SimpleNamespace())
+    assert looked and looked["state"] == "failed"
