@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +60,16 @@ class Room:
         """Send a signal to make and everything that it started in the foreground; a job and the server are sessions of their own."""
         os.killpg(self.process.pid, number)
         self.process.wait(timeout=patience.seconds(60))
+        port, end = int(self.url.rpartition(":")[2]), time.monotonic() + patience.seconds(60)
+        while listens(port):
+            assert time.monotonic() < end, "the room outlived its make"
+            time.sleep(0.1)
+
+
+def listens(port: int) -> bool:
+    """Whether somebody listens on this port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")

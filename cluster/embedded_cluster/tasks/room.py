@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 
-from embedded_cluster.base import identity, locks, paths, processes, say
+from embedded_cluster.base import identity, locks, paths, processes, programs, say
 from embedded_cluster.builds import pyenv
 from embedded_cluster.tasks import alone
 
@@ -47,7 +47,8 @@ def _serve(port: str) -> int:
         "--address": address,
         "--port": port,
     }
-    command = [str(pyenv.environment(dev=True) / "bin" / "trainlab"), "room"]
+    # a room that outlived a killed make would keep the port, and the next one could not begin
+    command = [*programs.with_us(), str(pyenv.environment(dev=True) / "bin" / "trainlab"), "room"]
     command += [str(part) for option in options.items() for part in option]
     say.line(f"==> the room: phones in the same network open {address}; Ctrl-C ends it")
     return processes.run(command, {"PYTHONPATH": str(paths.REPO / "training" / "src")})
