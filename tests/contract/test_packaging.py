@@ -118,8 +118,7 @@ while wanted:
     name = re.match("[A-Za-z0-9._-]+", wanted.pop())[0].lower().replace("_", "-")
     if name not in names:
         names.add(name)
-        needs = importlib.metadata.requires(name) or [] if name not in ("backports.zoneinfo", "tzdata") else []
-        wanted += [each for each in needs if ";" not in each]
+        wanted += [each for each in importlib.metadata.requires(name) or [] if ";" not in each]
 packages = importlib.metadata.packages_distributions()
 class Others:
     def find_spec(self, name, path=None, target=None):

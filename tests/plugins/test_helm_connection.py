@@ -35,16 +35,21 @@ OPTIONS = {
     "--kubeconfig": "KUBECONFIG",
 }
 """Helm's options win over its environment; source: helm help."""
-PLAY = """
+START = """
 - hosts: all
   gather_facts: false
   tasks:
     - ansible.builtin.include_role: {name: trainlab.rhoai.phase, tasks_from: resolve}
     - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: look}
     - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: release}
+"""
+PLAY = (
+    START
+    + """\
       vars: {image_ref: "registry.example.com/trainer:1", __train_removed: {changed: false, present: []}}
     - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: absent}
 """
+)
 PODS = "/api/v1/namespaces/trainlab-demo/pods"
 NONE = {"kind": "PodList", "apiVersion": "v1", "items": []}
 
@@ -210,16 +215,13 @@ case " $* " in
   *) exit 2 ;;
 esac
 """
-GONE = """
-- hosts: all
-  gather_facts: false
-  tasks:
-    - ansible.builtin.include_role: {name: trainlab.rhoai.phase, tasks_from: resolve}
-    - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: look}
-    - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: release}
+GONE = (
+    START
+    + """\
       vars: {image_ref: "registry.example.com/trainer:1", __train_removed: {changed: false, present: "{{ item }}"}}
       loop: [[PyTorchJob a, Job b, Job c], [Job b]]
 """
+)
 
 
 def test_a_release_whose_job_is_gone_is_installed_again(cluster: Any, tmp_path: Path) -> None:

@@ -18,18 +18,13 @@ limits:
   {{- end }}
 {{- end -}}
 
-{{- /* Where pods may run: .resolved, their .gpus and their .component. Pods with GPUs tolerate the taint that GPU nodes usually carry,
-whole or sliced (MIG); so do the others of such a phase, which a node selector or a volume for one node may send there. */}}
+{{- /* Where pods may run: .resolved, their .gpus and their .component. Pods with GPUs tolerate the taint of GPU nodes; so do the others of
+such a phase, which a node selector or a volume for one node may send there. */}}
 {{- define "trainjob.placement" -}}
-{{- $tolerations := .resolved.site.tolerations | default list -}}
 {{- $phase := .resolved.phase -}}
-{{- if or .gpus (and (or .resolved.site.nodeSelector (include "trainjob.oneNode" .resolved)) (or (int $phase.resources.gpus_per_node) (int $phase.serve.gpus))) -}}
-{{- range prepend (hasPrefix "nvidia.com/mig-" .resolved.site.gpuResource | ternary (list "nvidia.com/gpu") list) .resolved.site.gpuResource -}}
-{{- $tolerations = append $tolerations (dict "key" . "operator" "Exists" "effect" "NoSchedule") -}}
-{{- end -}}
-{{- end -}}
-{{- with $tolerations }}
-tolerations: {{ toJson (uniq .) }}
+{{- $sent := and (or .resolved.site.nodeSelector (include "trainjob.oneNode" .resolved)) (or (int $phase.resources.gpus_per_node) (int $phase.serve.gpus)) -}}
+{{- with include "trainjob.tolerations" (dict "site" .resolved.site "gpus" (or .gpus $sent)) }}
+{{ . }}
 {{- end }}
 {{- with .resolved.site.nodeSelector }}
 nodeSelector: {{ toJson . }}

@@ -69,6 +69,19 @@ quotes around every other would rename them all. Elsewhere `quote` does. */}}
 {{- kindIs "string" (printf "word: %s" . | fromYaml).word | ternary . (quote .) -}}
 {{- end -}}
 
+{{- /* Tolerations of a pod: those of .site, and with .gpus of the taint that GPU nodes usually carry, whole or sliced (MIG). */}}
+{{- define "trainjob.tolerations" -}}
+{{- $tolerations := .site.tolerations | default list -}}
+{{- if .gpus -}}
+{{- range prepend (hasPrefix "nvidia.com/mig-" .site.gpuResource | ternary (list "nvidia.com/gpu") list) .site.gpuResource -}}
+{{- $tolerations = append $tolerations (dict "key" . "operator" "Exists" "effect" "NoSchedule") -}}
+{{- end -}}
+{{- end -}}
+{{- with $tolerations -}}
+tolerations: {{ toJson (uniq .) }}
+{{- end -}}
+{{- end -}}
+
 {{- define "trainjob.podSecurity" -}}
 runAsNonRoot: true
 seccompProfile: {type: RuntimeDefault}

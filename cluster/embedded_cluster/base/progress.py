@@ -69,7 +69,7 @@ class Progress:
         elapsed = time.monotonic() - self._began
         if elapsed < EVERY or share < 0.02:
             return drawn
-        if self._step and self._step_share() > 1:
+        if self._step and self._most > 1:  # as share() has just seen it
             return f"{drawn}, this step takes longer than expected"
         left = elapsed / share * (1 - share)
         return f"{drawn}, " + (f"about {left / 60:.0f} min left" if left >= 90 else "less than 2 min left")
