@@ -71,6 +71,14 @@ def test_a_removal_in_the_background_keeps_nobody_waiting(tmp_path: Path, monkey
     runs.unlink()
 
 
+def test_the_users_go_settings_are_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "GOTMPDIR", tmp_path / "go-tmp")
+    for name in ("GOROOT", "GOARCH", "GOEXPERIMENT"):
+        monkeypatch.setenv(name, "/usr/local/go")
+        assert name not in build.environment()
+    assert toolchain.go().endswith("go")
+
+
 def test_what_a_killed_build_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Go's objects are not in /tmp, and neither they nor half a program stay."""
     monkeypatch.setattr(build, "GOTMPDIR", tmp_path / "go-tmp")

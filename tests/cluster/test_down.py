@@ -82,6 +82,17 @@ def test_demo_down_keeps_what_it_did_not_make(
     assert (somebody / "cache").exists() is not cache
 
 
+def test_without_root_the_cluster_of_root_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sudo make demo`, then `make demo-down`: what is the user's own goes, and the command does not end well."""
+    home.make(paths.CACHE)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(cgroups, "exists", lambda: True)
+    for cache in (False, True):
+        with pytest.raises(UserError, match="still does: sudo make demo-down"):
+            run(cache)
+        assert paths.CACHE.exists() is not cache
+
+
 def test_up_refuses_a_folder_of_somebody_else_before_it_builds(somebody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "up", lambda *_: pytest.fail("goes on"))
     monkeypatch.setattr(sys, "argv", ["cluster", "up"])

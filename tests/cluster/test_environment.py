@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from embedded_cluster.base import home, paths
+from embedded_cluster.containers import image_store
 from embedded_cluster.tasks import environment
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
@@ -53,6 +54,17 @@ def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", "")
     monkeypatch.delenv("TMPDIR")
     return tmp_path / "trainlab"
+
+
+def test_roots_path_without_sbin_finds_chroot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Debian's `su` and cron set it."""
+    monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/games")
+    environment.prepare()
+    assert shutil.which("chroot") and os.environ["PATH"].startswith("/usr/local/bin:")
+
+
+def test_looking_into_the_image_store_makes_none(nothing: Path) -> None:
+    assert image_store.refs() == {} and not nothing.exists()
 
 
 def test_only_commands_that_make_something_make_the_temporary_folder(nothing: Path) -> None:

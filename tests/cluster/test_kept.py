@@ -232,6 +232,7 @@ def test_images_that_came_while_the_nodes_were_off_are_loaded(tmp_path: Path, mo
     image_store.write_refs({"localhost/x:1": {"digest": manifest["digest"], "recipe": ""}})
     loaded: list[image_store.Source] = []
     monkeypatch.setattr(images, "_to_nodes", loaded.append)
+    monkeypatch.setattr(running, "nodes", list)
     cluster._load_missing()
     (source,) = loaded
     assert source.refs == ("localhost/x:1",)

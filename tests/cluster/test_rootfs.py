@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,17 +89,34 @@ def test_an_old_root_folder_stays_where_the_archive_is_out_of_reach(
     (tmp_path / "unshare").write_text(f"#!/bin/sh\ncat <<'END'\n{UNREACHED}\nEND\nexit 25\n")
     for _ in range(2):
         assert rootfs.debian("trial", ["nothing"]) == old
+    (tmp_path / "unshare").write_text(MAKES)
+    rootfs._KEPT.clear()  # another command, a moment later: it waits for the archive no more
+    assert rootfs.debian("trial", ["nothing"]) == old
     assert "Version: 1" in (old / STATUS).read_text()
     said = "".join(capsys.readouterr())
     assert (
         said.count(f"the Debian packages in {old} are 31 days old and stay: cannot reach Debian's package archive") == 1
     )
+    tried = rootfs.paths.CACHE / "trial.tried"
+    os.utime(tried, (time.time() - 3700, time.time() - 3700))
+    assert "Version: 2" in (rootfs.debian("trial", ["nothing"]) / STATUS).read_text()
+
+
+MOUNTS = ["/usr/bin/unshare", "--mount", "sh", "-ec", 'mount --bind "$0" "$0/usr" && echo ready && exec sleep 60']
+ROOTED = [
+    sys.executable,
+    "-c",
+    "import os, sys, time; os.chroot(sys.argv[1]); print('ready', flush=True); time.sleep(60)",
+]
+"""As a node whose folder is on a disk of its own: its table of mounts does not have the path that the folder has here."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a folder")
-def test_an_old_root_folder_stays_while_a_node_has_it_mounted(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = ["/usr/bin/unshare", "--mount", "sh", "-c", f"mount --bind {old} {old}/usr && echo ready && exec sleep 60"]
-    with subprocess.Popen(node, stdout=subprocess.PIPE, text=True) as running:
+@pytest.mark.parametrize("start", [MOUNTS, ROOTED], ids=["named", "rooted"])
+def test_an_old_root_folder_stays_while_a_node_has_it_mounted(
+    old: Path, start: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with subprocess.Popen([*start, str(old)], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout and running.stdout.readline() == "ready\n"
         try:
             assert rootfs.debian("trial", ["nothing"]) == old

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from embedded_cluster.base import identity
 from embedded_cluster.nodes import host
 
 ROUTES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("routes.json").read_text(encoding="utf-8"))
@@ -26,6 +27,21 @@ def test_only_the_more_specific_route_is_named() -> None:
         "the host's route 10.245.3.0/24 (dev wg0) is inside the cluster's subnet 10.245.0.0/16: set TRAINLAB_POD_SUBNET to "
         "a network that is free here, or remove that route"
     ]
+
+
+def test_what_a_wider_route_leads_to_is_not_cut_off() -> None:
+    """A company's 10.0.0.0/8: its name server, the gateway, and who types this by ssh."""
+    routes = [
+        {"dst": "default", "gateway": "10.246.0.1", "dev": "eth0"},
+        {"dst": "x", "gateway": "10.246.0.2", "dev": identity.LINK},
+    ]
+    assert host.cut_off(routes, ["10.243.0.53", "192.0.2.1", "fd00::1"], "10.246.7.7 50000 10.0.0.9 22") == [
+        "the gateway 10.246.0.1 of this machine is inside the cluster's subnet 10.246.0.0/24: "
+        "set TRAINLAB_NODE_SUBNET to a network that is free here",
+        "the name server 10.243.0.53 of this machine is inside the cluster's subnet 10.243.0.0/16: "
+        "set TRAINLAB_SERVICE_SUBNET to a network that is free here",
+    ]
+    assert "the ssh client 10.246.0.7" in host.cut_off([], [], "10.246.0.7 50000 10.246.0.9 22")[0]
 
 
 @pytest.mark.parametrize("devices", [("docker0", "br-3f2a"), ("tun0",), ("virbr0",), ("lo", "eth0")])

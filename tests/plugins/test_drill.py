@@ -36,10 +36,15 @@ def rank(run: Path) -> Iterator[subprocess.Popen[bytes]]:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def struck(run: Path, drill: str) -> subprocess.Popen[str]:
-    """Start the script as the playbook does."""
+LISTED = "/proc/[0-9]*"
+"""The processes as the script walks them, in the order of their names: of a pod's 100 comes before 21."""
+
+
+def struck(run: Path, drill: str, listed: str = LISTED) -> subprocess.Popen[str]:
+    """Start the script as the playbook does, or with another order of the processes."""
+    assert SCRIPT.count(LISTED) == 1
     return subprocess.Popen(
-        ["/bin/sh", "-ec", SCRIPT, "drill", str(run.parent), drill],
+        ["/bin/sh", "-ec", SCRIPT.replace(LISTED, listed), "drill", str(run.parent), drill],
         env={"PATH": os.environ["PATH"], "TRAINLAB_RUN": run.name},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -53,9 +58,10 @@ def checkpoint(run: Path) -> None:
     (run / "checkpoints" / "checkpoint-3" / "complete.json").write_text("{}", encoding="ascii")
 
 
-def test_a_rank_is_killed_after_the_first_checkpoint(run: Path, rank: subprocess.Popen[bytes]) -> None:
+@pytest.mark.parametrize("listed", [LISTED, f"$(ls -rd {LISTED})"], ids=["rank-first", "helper-first"])
+def test_a_rank_is_killed_after_the_first_checkpoint(run: Path, rank: subprocess.Popen[bytes], listed: str) -> None:
     """Not before it, and not the rank's helper, whose end would be an error of the rank's own."""
-    waiting = struck(run, "rank")
+    waiting = struck(run, "rank", listed)
     time.sleep(0.5)
     assert waiting.poll() is None and rank.poll() is None
     checkpoint(run)

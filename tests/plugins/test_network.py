@@ -22,7 +22,7 @@ GOLDEN = yaml.load((ROOT / "tests/charts/golden.yaml").read_text(encoding="utf-8
 Json = dict[str, Any]
 Peer = tuple[Json, Json] | str | None
 HERE: Json = {"kubernetes.io/metadata.name": "demo"}
-OUTSIDE = None
+OUTSIDE = "203.0.113.7"
 """An address that is no pod of the cluster: the API server, the registry of an external host, a model hub."""
 API_SERVER = "192.0.2.11"
 SPACE: Json = {
@@ -104,14 +104,15 @@ def selects(selector: Json, labels: Json) -> bool:
 
 
 def passes(rule: Json, side: str, peer: Peer, port: int) -> bool:
-    """Tell whether a rule allows a peer (labels of its namespace, of its pod; else an address, None for any outside) on a TCP port."""
+    """Tell whether a rule allows a peer (labels of its namespace, of its pod; else an address) on a TCP port."""
     if "ports" in rule and port not in {each["port"] for each in rule["ports"] if each["protocol"] == "TCP"}:
         return False
     if side not in rule:
         return True
     if not isinstance(peer, tuple):
         blocks = [ipaddress.ip_network(each["ipBlock"]["cidr"]) for each in rule[side] if "ipBlock" in each]
-        return peer is not OUTSIDE and any(ipaddress.ip_address(peer) in block for block in blocks)
+        assert not [each for each in rule[side] if "except" in each.get("ipBlock", {})], "not evaluated here"
+        return any(ipaddress.ip_address(peer) in block for block in blocks)
     space, pod = peer
     return any(
         (selects(each["namespaceSelector"], space) if "namespaceSelector" in each else space == HERE)

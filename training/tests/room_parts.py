@@ -92,15 +92,16 @@ class ScriptedRunner:
     def __init__(self, steps: int = 0) -> None:
         self.rows: dict[str, list[Mapping[str, Any]]] = {}
         self.state, self.steps, self.looks = Status("queued", message="Waiting for a processor."), steps, 0
-        self.refuses, self.refused, self.killed = "", set[str](), 0
+        self.refused, self.killed = set[str](), 0
+        self.refuses: str | Exception = ""
         self.starts = 0
 
     def start(self, round_id: str, rows: Sequence[Mapping[str, Any]]) -> str:
-        """Note the rows."""
-        if self.refuses:
-            raise UserError(self.refuses)
-        self.starts += 1
+        """Note the rows of the first call; as a real one they are kept where the job itself is refused then."""
         self.rows.setdefault(round_id, list(rows))
+        if self.refuses:
+            raise self.refuses if isinstance(self.refuses, Exception) else UserError(self.refuses)
+        self.starts += 1
         return f"run-{round_id}"
 
     def status(self, run: str) -> Status:
@@ -224,6 +225,11 @@ class Phone:
     def fill(self, animal: str = "the school donkey", pet: str = "Moonbeam") -> httpx.Response:
         """Fill the card `pet`."""
         return self.post("/me/card", card="pet", **{"blank-animal": animal, "blank-pet": pet})
+
+    def vote(self, stream: str, choice: str) -> httpx.Response:
+        """Press a button of the vote that is in the stream of /blind/ask."""
+        fields = dict(re.findall(r'name="(question|asked)" value="([^"]*)"', stream))
+        return self.post("/blind/vote", choice=choice, **{name: html.unescape(text) for name, text in fields.items()})
 
 
 def presenter(address: str, room: Room) -> Phone:

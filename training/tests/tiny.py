@@ -9,6 +9,7 @@ from typing import Any
 from trainlab import recipes
 from trainlab.config import Values
 from trainlab.config.schema import allowed_keys
+from trainlab.engine import trainer
 from trainlab.progress import Progress
 from trainlab.recipes.base import Run
 
@@ -140,6 +141,14 @@ def sft_jobs(base: dict[str, Any], model: Path, root: Path, **usual: dict[str, A
         return make_job(make_phase(base, **blocks), model, folder, root / name)
 
     return make
+
+
+def counted_caches(monkeypatch: Any) -> list[Any]:
+    """Return a list that gets each cache of frozen layers' outputs which a training makes."""
+    made: list[Any] = []
+    fill = trainer.cache_activations
+    monkeypatch.setattr(trainer, "cache_activations", lambda *given: made.append(fill(*given)) or made[-1])
+    return made
 
 
 def train(job: Any) -> dict[str, Any]:

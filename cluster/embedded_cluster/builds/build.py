@@ -172,7 +172,7 @@ def download(name: str) -> Path:
 def environment() -> dict[str, str]:
     """Return the environment of all go commands: static binaries, read-only go.mod, removable caches."""
     env = dict(os.environ)
-    for variable in ("GOARCH", "GOOS", "GOARM64", "GOEXPERIMENT", "GOFIPS140"):
+    for variable in ("GOARCH", "GOOS", "GOARM64", "GOEXPERIMENT", "GOFIPS140", "GOROOT"):
         env.pop(variable, None)  # the user's would change what is built, and not its name
     env["GOAMD64"] = "v1"
     env.update(SETTINGS, GOWORK="off", GOTOOLCHAIN="local", GOGC=GOGC, GOCACHE=str(GOCACHE), GOMODCACHE=str(GOMODCACHE))

@@ -264,7 +264,9 @@ def _wheels_of_this_python(gpus: bool) -> Path:
     if python_version() == rootfs.PYTHON and sysconfig.get_platform().startswith("linux"):
         return ours
     target = ours.with_name(f"{ours.name}-{python_version()}")
-    if not (target / ".complete").exists():
+    with locks.waiting(_lock(), "another command makes the Python environment"):
+        if (target / ".complete").exists():
+            return target
         with say.step(f"wheels of the training stack for Python {python_version()} (most are the image's)"):
             target.mkdir(exist_ok=True)
             for wheel in ours.glob("*.whl"):

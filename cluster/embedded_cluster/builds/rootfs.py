@@ -6,6 +6,7 @@ Called by images.py, image_store.py, cluster.py and by trainer_image.py for the 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -22,6 +23,7 @@ from embedded_cluster.builds import apt
 
 DAYS = 30
 """A root folder older than this is made anew, so that nodes and images get Debian's security updates."""
+TRY_AGAIN_SECONDS = 3600
 RELEASE, PYTHON = "bookworm", "3.11"  # Debian 12, and the Python that its root folders bring
 # what a node, the image builder and the importer need; containerd 1.6 and buildah 1.28 in this release
 PACKAGES = (
@@ -111,8 +113,8 @@ def debian(name: str, packages: Sequence[str]) -> Path:
     One that is old stays as long as a node's or another program's mounts are of it, or the archive cannot be reached: it
     says so, and works as before. Raises say.UserError with mmdebstrap's last lines where there is none yet.
     """
-    target = folder(name, packages)
-    if _current(target):
+    target, tried = folder(name, packages), paths.CACHE / f"{name}.tried"
+    if _current(target) or ((target / "usr").is_dir() and _recent(tried)):
         return target
     paths.CACHE.mkdir(parents=True, exist_ok=True)
     with locks.waiting(paths.CACHE / f"{name}.lock", f"another command makes the root folder {name}"):
@@ -138,6 +140,14 @@ def _current(target: Path) -> bool:
     return (target / "usr").is_dir() and (target in _KEPT or _age(target) < DAYS)
 
 
+def _recent(tried: Path) -> bool:
+    """Whether a command could not reach the archive a moment ago, so that the next ones need not wait for it."""
+    try:
+        return 0 <= time.time() - tried.stat().st_mtime < TRY_AGAIN_SECONDS
+    except FileNotFoundError:
+        return False
+
+
 def _age(target: Path) -> float:
     """Days since the packages were installed."""
     try:
@@ -149,12 +159,14 @@ def _age(target: Path) -> float:
 def _refresh(name: str, packages: Sequence[str], target: Path) -> None:
     """Put a new root folder in the place of `target`, or say why the old one stays."""
     why = "a cluster uses it; the first command after that is gone makes it anew" if _mounted(target) else ""
+    tried = paths.CACHE / f"{name}.tried"
     fresh = target.with_name(f"{target.name}.new")
     try:
         if not why:
             _bootstrap(name, packages, fresh)
     except say.UserError as error:
         why = str(error).splitlines()[0]
+        tried.touch()
     if why:
         _KEPT.add(target)
         say.line(f"the Debian packages in {target} are {_age(target):.0f} days old and stay: {why}")
@@ -166,13 +178,17 @@ def _refresh(name: str, packages: Sequence[str], target: Path) -> None:
 
 
 def _mounted(target: Path) -> bool:
-    """Whether any process, such as a node's first one, has a mount of the folder or of something in it."""
-    for table in Path("/proc").glob("[0-9]*/mountinfo"):
-        try:
-            if str(target) in table.read_text(encoding="utf-8", errors="replace"):
+    """Whether any process, such as a node's first one, has the folder's /usr as its own or a mount of something in it.
+
+    A node's table of mounts names the folder as its file system does, without the place where that is mounted here.
+    """
+    usr = (target / "usr").stat()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # the process has ended
+            if str(target) in (process / "mountinfo").read_text(encoding="utf-8", errors="replace"):
                 return True
-        except OSError:  # the process has ended
-            continue
+            if os.path.samestat((process / "root" / "usr").stat(), usr):
+                return True
     return False
 
 
@@ -222,11 +238,12 @@ def command(
 
     The namespaces die with the calling process (setpriv): a kill -9 leaves neither processes nor mounts.
     """
+    linked = [path.resolve() for path in (paths.CACHE, paths.CLUSTER) if path.is_symlink()]  # to another disk
     variables = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", **(env or {})}
     return [
         *(*programs.with_us(), "unshare", "--fork", "--kill-child", "--pid", "--mount"),
         *("--propagation", "private", "bash", str(paths.PACKAGE / "rootfs.sh"), str(root), cwd),
-        *(str(path) for path in (paths.HOME, *mounts)),
+        *(str(path) for path in (paths.HOME, *linked, *mounts)),
         *("--", "env", "-i", *(f"{key}={value}" for key, value in variables.items()), *argv),
     ]
 

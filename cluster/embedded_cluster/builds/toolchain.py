@@ -68,6 +68,7 @@ def _fetch(folder: Path) -> None:
 def _version(go: Path) -> str:
     """What `go env GOVERSION` says; empty when it does not run. Never a newer one that it would download."""
     command, local = [str(go), "env", "GOVERSION"], {**os.environ, "GOTOOLCHAIN": "local"}
+    local.pop("GOROOT", None)  # of another Go
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", env=local)
     except OSError:

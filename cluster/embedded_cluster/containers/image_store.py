@@ -53,7 +53,8 @@ class Source:
 
 def folder() -> Path:
     """The folder of the image store; its name changes with the root folder, that is, with containerd's version."""
-    return paths.CACHE / f"image-store-{hashlib.sha256(f'{FORMAT} {rootfs.base().name}'.encode()).hexdigest()[:12]}"
+    containerd_of = rootfs.folder("rootfs", rootfs.PACKAGES).name  # which is not made to look into the store
+    return paths.CACHE / f"image-store-{hashlib.sha256(f'{FORMAT} {containerd_of}'.encode()).hexdigest()[:12]}"
 
 
 def refs() -> dict[str, dict[str, str]]:
@@ -209,11 +210,12 @@ def write_refs(known: dict[str, dict[str, str]]) -> None:
 
 
 def link_into(node_root: Path) -> None:
-    """Give a node its containerd root: hard links, but real copies of the databases, which are written in place."""
+    """Give a node its containerd root: hard links (copies on another disk), but real copies of the databases, which are written in place."""
     source, target = folder() / "root", node_root / "var/lib/containerd"
     with lock(shared=True):
         target.parent.mkdir(parents=True, exist_ok=True)
-        programs.run(*programs.with_us(), "cp", "-al", str(source), str(target))
+        same = source.stat().st_dev == target.parent.stat().st_dev
+        programs.run(*programs.with_us(), "cp", "-al" if same else "-a", str(source), str(target))
         for database in [*source.glob("*.db"), *source.glob("*/*.db")]:
             copy = target / database.relative_to(source)
             copy.unlink()

@@ -5,12 +5,13 @@ Called by the commands `images`, `load` and `up` and by trainer_image.py (`build
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +20,8 @@ from embedded_cluster.builds import build, modules, rootfs
 from embedded_cluster.containers import image_store, oci
 
 LAYOUTS = paths.CACHE / "images"
+SCRATCH = paths.CACHE / "tmp" / "images"
+"""Where buildah and skopeo write layers until they are complete."""
 PAUSE = "localhost/trainlab-pause:1"
 RESOLVES = "localhost/trainlab-resolves:1"
 """busybox with `resolves`; used inside ConfigMaps of two operators."""
@@ -105,6 +108,18 @@ def import_oci(layout: Path, ref: str) -> bool:
     return _to_nodes(source) or changed
 
 
+def load_stored(ref: str) -> bool:
+    """Load an image of the image store into every running node that lacks it; returns whether any did."""
+    store = image_store.folder() / "root" / image_store.BLOBS
+    digest = image_store.refs()[ref]["digest"]
+    manifest = store / digest.removeprefix("sha256:")
+    media = json.loads(manifest.read_text()).get("mediaType", oci.MANIFEST)
+    described = {"mediaType": media, "digest": digest, "size": manifest.stat().st_size}
+    source = image_store.Source(store.parents[1], described, (ref,))
+    _room(source, [running.root(node) / "var/lib/containerd" for node in running.nodes()])
+    return _to_nodes(source)
+
+
 def _room(source: image_store.Source, stores: Sequence[Path]) -> None:
     """Raise say.UserError when unpacking the layers that these content stores lack would fill the disk."""
     need = sum(oci.unpacked(source.layout, source.manifest, store / image_store.BLOBS) for store in stores)
@@ -165,9 +180,12 @@ def _load_layout(layout: Path) -> bool:
     return changed
 
 
-def exclusive_build() -> AbstractContextManager[None]:
+@contextlib.contextmanager
+def exclusive_build() -> Iterator[None]:
     """Let one command at a time build an image by buildah: two would write the same folders."""
-    return locks.waiting(paths.CACHE / "trainer.lock", "another build of an image is running")
+    with locks.waiting(paths.CACHE / "trainer.lock", "another build of an image is running"):
+        shutil.rmtree(SCRATCH, ignore_errors=True)  # layers that a killed build was writing
+        yield
 
 
 def buildah(*argv: str, mounts: Sequence[Path] = (), env: Mapping[str, str] | None = None, quiet: bool = False) -> str:
@@ -175,10 +193,10 @@ def buildah(*argv: str, mounts: Sequence[Path] = (), env: Mapping[str, str] | No
 
     `mounts` and TRAINLAB_HOME are visible at their own paths. Returns standard output when `quiet`.
     """
-    store, scratch = paths.CACHE / "containers", paths.CACHE / "tmp"
-    for path in (store, scratch):
+    store = paths.CACHE / "containers"
+    for path in (store, SCRATCH):
         path.mkdir(parents=True, exist_ok=True)
-    settings = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay", "TMPDIR": str(scratch), **(env or {})}
+    settings = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay", "TMPDIR": str(SCRATCH), **(env or {})}
     command = ["buildah", "--root", str(store), "--runroot", "/run/containers", *argv]
     return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, quiet=quiet)
 
@@ -217,5 +235,6 @@ def export(ref: str, layout: Path) -> None:
     """
     layout.mkdir(parents=True, exist_ok=True)
     command = ["skopeo", "copy", "--quiet", "--dest-oci-accept-uncompressed-layers", stored(ref), f"oci:{layout}:{ref}"]
-    rootfs.run(rootfs.base(), command, env={"TMPDIR": str(paths.CACHE / "tmp")})
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    rootfs.run(rootfs.base(), command, env={"TMPDIR": str(SCRATCH)})
     oci.keep_only(layout, ref)

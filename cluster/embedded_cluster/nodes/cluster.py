@@ -16,7 +16,7 @@ from typing import Any
 
 from embedded_cluster.base import cgroups, home, identity, locks, others, paths, patience, programs, running, say
 from embedded_cluster.builds import build, modules, rootfs
-from embedded_cluster.containers import image_store, images, oci
+from embedded_cluster.containers import image_store, images
 from embedded_cluster.nodes import host, kept, kernel, layout
 
 NEEDED = ("kubernetes", "etcd", "coredns", "resolves")
@@ -194,12 +194,8 @@ def _is_ready(item: dict[str, Any]) -> bool:
 
 def _load_missing() -> None:
     """Load into the nodes what the image store got while they did not run."""
-    store = image_store.folder() / "root" / image_store.BLOBS
-    for ref, entry in image_store.refs().items():
-        manifest = store / entry["digest"].removeprefix("sha256:")
-        media = json.loads(manifest.read_text()).get("mediaType", oci.MANIFEST)
-        described = {"mediaType": media, "digest": entry["digest"], "size": manifest.stat().st_size}
-        images._to_nodes(image_store.Source(store.parents[1], described, (ref,)))
+    for ref in image_store.refs():
+        images.load_stored(ref)
 
 
 def _require_subnets() -> None:

@@ -9,6 +9,7 @@ import contextlib
 import ipaddress
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -29,8 +30,31 @@ def lock() -> contextlib.AbstractContextManager[None]:
 
 
 def subnet_conflicts() -> list[str]:
-    """The host's routes that take addresses away from the cluster, each with its remedy."""
-    return conflicts(json.loads(programs.run("ip", "-4", "-json", "route", "show", "table", "all")))
+    """What takes addresses away from the cluster, or loses its own to it, each with its remedy."""
+    routes = json.loads(programs.run("ip", "-4", "-json", "route", "show", "table", "all"))
+    try:
+        resolvers = re.findall(
+            r"^nameserver\s+(\S+)", Path("/etc/resolv.conf").read_text(errors="replace"), re.MULTILINE
+        )
+    except OSError:
+        resolvers = []
+    return conflicts(routes) + cut_off(routes, resolvers, os.environ.get("SSH_CONNECTION", ""))
+
+
+def cut_off(routes: list[dict[str, Any]], resolvers: list[str], ssh: str = "") -> list[str]:
+    """Addresses of the host's surroundings inside the cluster's networks, which a wider route leads to until the cluster is up.
+
+    `resolvers` are those of resolv.conf, `ssh` is $SSH_CONNECTION, whose first word is the client.
+    """
+    near = {route["gateway"]: "gateway" for route in routes if "gateway" in route and route.get("dev") != identity.LINK}
+    near |= dict.fromkeys(resolvers, "name server") | dict.fromkeys(ssh.split()[:1], "ssh client")
+    return [
+        f"the {what} {address} of this machine is inside the cluster's subnet {network}: "
+        f"set {identity.VARIABLES[network]} to a network that is free here"
+        for address, what in near.items()
+        for network in (identity.NODES, identity.SERVICES)
+        if ":" not in address and ipaddress.ip_address(address) in network
+    ]
 
 
 def conflicts(routes: list[dict[str, Any]]) -> list[str]:

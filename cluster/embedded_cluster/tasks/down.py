@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from embedded_cluster.base import home, locks, others, paths, patience, say
+from embedded_cluster.base import cgroups, home, locks, others, paths, patience, say
 from embedded_cluster.nodes import host
 from embedded_cluster.tasks import alone
 
@@ -22,6 +22,7 @@ def run(cache: bool) -> bool:
     if alone.end_jobs():
         changed = True
         say.info("training of the room stopped")
+    runs = cgroups.exists()
     if os.geteuid() == 0:
         from embedded_cluster.nodes import cluster
 
@@ -32,11 +33,19 @@ def run(cache: bool) -> bool:
             *(f"models and runs of demo-alone in {folder}" for folder in home.folders("alone")),
         ]
         say.line(f"{', '.join(stays)}; make demo-down CACHE=1 removes them")
+        _require_root(runs)
         return changed
     link = paths.REPO / ".venv"
     if link.is_symlink() and link.resolve().is_relative_to(paths.CACHE.resolve()):
         link.unlink()
-    return home.remove() or changed
+    changed = home.remove() or changed
+    _require_root(runs)
+    return changed
+
+
+def _require_root(runs: bool) -> None:
+    if runs and os.geteuid() != 0:
+        raise say.UserError("a cluster that root started runs here, and still does: sudo make demo-down removes it")
 
 
 def _require_unused() -> None:

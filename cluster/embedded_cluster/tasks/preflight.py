@@ -173,7 +173,7 @@ def to_come() -> list[str]:
     """The parts of DISK_GIB that are not in the cache yet."""
     from embedded_cluster.builds import build, rootfs
     from embedded_cluster.containers import image_store
-    from embedded_cluster.nodes import cluster, operators
+    from embedded_cluster.nodes import cluster, kept, operators
 
     names = (*cluster.NEEDED, "helm", *operators.BASIC)
     programs = all(build.binary(name).exists() for name in names)
@@ -181,7 +181,12 @@ def to_come() -> list[str]:
         ref.startswith("localhost/trainlab-trainer:") for ref in image_store.refs()
     )
     packages = any(paths.CACHE.glob("venv-*/bin/python"))
-    cached = {"programs": programs, "Python packages": packages, "images": images}
+    cached = {
+        "programs": programs,
+        "Python packages": packages,
+        "images": images,
+        "the cluster itself": kept.exists(),
+    }
     return [part for part in DISK_GIB if not cached.get(part)]
 
 

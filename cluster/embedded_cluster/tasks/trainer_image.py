@@ -223,7 +223,8 @@ def _made(gpu: bool, tracking: bool) -> dict[str, object]:
         build_stage("final", ref, gpu=gpu, tracking=tracking)
         with say.step("image to the node store"):
             images.export(ref, LAYOUT)
-    changed = images.import_oci(LAYOUT, ref) or built
+            images.import_oci(LAYOUT, ref)
+    changed = built or images.load_stored(ref)  # LAYOUT may hold another's image
     if built:
         over = vllm_reference(slow)
         images.forget_older(_name(gpu), _name(gpu, tracking=True), slow, over)

@@ -33,7 +33,8 @@ def _outcome() -> dict[str, object]:
         _share(trainer_image.LAYOUT)
         with say.step("vLLM's image to the node store"):
             images.export(ref, trainer_image.VLLM_LAYOUT)
-    changed = images.import_oci(trainer_image.VLLM_LAYOUT, ref) or built
+            images.import_oci(trainer_image.VLLM_LAYOUT, ref)
+    changed = built or images.load_stored(ref)
     if built:
         images.forget_older(ref)
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}

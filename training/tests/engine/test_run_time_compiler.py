@@ -13,7 +13,11 @@ from trainlab.config.loading import load_values
 from trainlab.engine import gpus
 from trainlab.errors import UserError
 
-pytest.importorskip("triton")
+
+@pytest.fixture
+def triton() -> Any:
+    """Triton itself, which the packages for a machine without GPUs leave out."""
+    return pytest.importorskip("triton")
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +32,7 @@ def refused(phase: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.usefixtures("triton")
 def test_no_compiler(phase_dict: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     told = refused(make_phase(phase_dict))
@@ -39,6 +44,7 @@ def test_no_compiler(phase_dict: dict[str, Any], tmp_path: Path, monkeypatch: py
     assert f"CC is {tmp_path}/cc: no such program" in refused(make_phase(phase_dict))
 
 
+@pytest.mark.usefixtures("triton")
 def test_no_headers(phase_dict: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "gcc"
     compiler.write_text("#!/bin/sh\necho 'fatal error: Python.h: No such file or directory' >&2\nexit 1\n", "utf-8")
@@ -53,6 +59,7 @@ def _headers() -> bool:
     return (Path(sysconfig.get_path("include")) / "Python.h").is_file()
 
 
+@pytest.mark.usefixtures("triton")
 def test_a_machine_that_has_them() -> None:
     if not (shutil.which("gcc") or shutil.which("clang")) or not _headers():
         pytest.skip("no C compiler or no Python.h on this machine")
@@ -86,7 +93,7 @@ def test_a_rank_with_a_gpu_asks_before_it_trains(
     from trainlab.run import worker
 
     phase = make_phase(phase_dict)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(worker.gpus, "lacking_compiler", lambda: "Failed to find C compiler")
     monkeypatch.setattr(worker.gpus, "check", lambda _: ([{"rank": 0}], []))
     monkeypatch.setattr(worker.manifest, "begin", lambda *_: {"model": {}, "data": {}, "hardware": {}, "parent": None})
     monkeypatch.setattr(sft, "origin", lambda *_: {})

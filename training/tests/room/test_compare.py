@@ -7,6 +7,7 @@ import pytest
 from room_parts import QUESTIONS, Engine, Phone, ScriptedRunner, answers, opened, presenter
 from trainlab.errors import UserError
 from trainlab.room import engine as engines
+from trainlab.room.compare import tally
 
 
 def test_both_answer_with_tokens_and_seconds(tmp_path: Path) -> None:
@@ -108,6 +109,32 @@ def test_an_answer_that_failed_is_not_kept(tmp_path: Path) -> None:
         assert not room.rounds.book.answers
 
 
+def test_a_full_disk_takes_no_answer_from_a_phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as (address, room, _):
+        for text in ("first", "second"):  # the second takes other seconds and is no reason to write
+            saved: list[str] = []
+            monkeypatch.setattr(room.rounds, "save", lambda saved=saved: saved.append(""))
+            Phone(address).stream("/ask", question=QUESTIONS[0].text)
+            assert len(saved) == (text == "first")
+
+        def full() -> None:
+            raise UserError("room.json: No space left on device")
+
+        monkeypatch.setattr(room.rounds, "save", full)
+        stream = Phone(address).stream("/ask", question=QUESTIONS[1].text)
+        assert "No space left" not in stream and "event: answered" in stream
+
+
+def test_an_answer_of_the_round_before_gets_no_vote(tmp_path: Path) -> None:
+    with opened(tmp_path) as (address, room, _):
+        phone = Phone(address)
+        phone.get("/blind")
+        stream = phone.stream("/blind/ask", question="Is it?")
+        presenter(address, room).post("/presenter/do/next")
+        assert phone.vote(stream, "a").status_code == 409 and room.rounds.book.ballots == {}
+        assert phone.vote(phone.stream("/blind/ask", question="Is it?"), "a").status_code == 200
+
+
 def test_addresses_of_engines() -> None:
     assert engines.parse("http://a:1/v1/") == ("http://a:1", None, None)
     assert engines.parse("https://a#org/name as base") == ("https://a", "org/name", "base")
@@ -122,17 +149,18 @@ def test_blind_hides_names_until_the_vote_and_locks_it(tmp_path: Path) -> None:
         engine.said = {"base": "Left.", "tuned": "Right."}
         phone, question = Phone(address), QUESTIONS[0].text
         phone.get("/blind")
-        assert phone.post("/blind/vote", question=question, choice="a").status_code == 409  # not asked yet
+        for asked in ("", "0" * 64, "\u00e9"):  # not asked yet
+            assert phone.post("/blind/vote", question=question, choice="a", asked=asked).status_code == 409
         stream = phone.stream("/blind/ask", question=question)
         shown = answers(stream)
         assert sorted((shown["answer-0"], shown["answer-1"])) == ["Left.", "Right."]
         assert "base" not in stream and "tuned" not in stream and "tokens" not in stream
         assert all(text in stream for text in ("Both are good", "No preference"))
-        assert phone.post("/blind/vote", question=question, choice="c").status_code == 400
+        assert phone.vote(stream, "c").status_code == 400
         side = "a" if shown["answer-0"] == "Right." else "b"
-        assert "You voted: tuned is better." in phone.post("/blind/vote", question=question, choice=side).text
+        assert "You voted: tuned is better." in phone.vote(stream, side).text
         other = "b" if side == "a" else "a"
-        assert "You voted: tuned is better." in phone.post("/blind/vote", question=question, choice=other).text
+        assert "You voted: tuned is better." in phone.vote(stream, other).text
         assert [list(ballot.values()) for ballot in room.rounds.book.ballots.values()] == [["tuned"]]
         assert "You voted: tuned is better." in phone.stream("/blind/ask", question=question)  # the same sides, again
         assert question not in (tmp_path / "room.json").read_text()
@@ -161,7 +189,8 @@ def test_votes_are_counted_with_their_interval_and_closed_by_the_reveal(tmp_path
         text = boss.get("/presenter").text
         assert "8 votes of 8 visitors" in text and "<b>7</b> tuned is better" in text and ": better." in text
         assert "8 votes" not in Phone(address).get("/board").text
-        boss.post("/presenter/do/votes")
+        for __ in range(2):  # two presenters
+            boss.post("/presenter/do/show-votes")
         assert "8 votes" in Phone(address).get("/board").text
         late = Phone(address)
         late.get("/blind")
@@ -171,6 +200,16 @@ def test_votes_are_counted_with_their_interval_and_closed_by_the_reveal(tmp_path
         assert len(room.rounds.book.ballots) == 8
         boss.post("/presenter/do/next")
         assert room.rounds.book.ballots == {} and room.rounds.book.ended[0].votes == {"tuned": 7, "both": 1}
+
+
+def test_a_vote_for_a_model_that_is_not_called_base_is_no_gain(tmp_path: Path) -> None:
+    with opened(tmp_path, engine=Engine(["small", "tuned"])) as (address, room, _):
+        phone = Phone(address)
+        phone.get("/blind")
+        first = phone.vote(phone.stream("/blind/ask", question="Is it?"), "a").text
+        gain = -1 if "small is better" in first else 1
+        votes = tally(room)
+        assert votes and votes["base"] == "small" and votes["mean"] == gain
 
 
 def test_one_model_alone_cannot_be_compared_blindly(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def test_a_round_is_trained_once_and_each_visitor_gets_a_decision(
     assert f"\nPPid:\t{os.getpid()}\n" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii"), (
         "Ctrl-C ends children"
     )
+    assert os.getsid(pid) != os.getsid(0), "the end of a terminal ends its session"
     done = until(again, run, lambda status: status.state == "done")
     assert set(done.decided) == {"p00", "p01", "p02"}
     assert done.decided["p01"].model == f"{run}.p01"

@@ -50,10 +50,9 @@ def test_a_visitors_browser_is_known_after_kill_9_and_sigterm_ends_it(tmp_path: 
             assert (
                 "<h1>A &lt;title&gt;</h1>" in phone.get("/").text and "Nothing to teach here" in phone.get("/me").text
             )
-            cookie = phone.http.cookies["room_device"]
             process.send_signal(signal.SIGKILL)
         with program(tmp_path, url) as (address, process):
-            again = httpx.get(f"{address}/", cookies={"room_device": cookie})
+            again = httpx.get(f"{address}/", cookies=phone.http.cookies)
             assert "set-cookie" not in again.headers
             with httpx.stream("GET", f"{address}/board/live") as stream:
                 next(stream.iter_lines())

@@ -21,7 +21,8 @@ MARKUP = "<script>alert(1)</script><hx-partial hx-target='#said'>x</hx-partial><
 def test_forged_cookies_are_nobodys(tmp_path: Path) -> None:
     with opened(tmp_path, ScriptedRunner()) as (address, room, _):
         own = Phone(address).join("Ada")
-        good = own.http.cookies["room_device"]
+        name = access.cookie_name(room.key, access.DEVICE)
+        good = own.http.cookies[name]
         value, mac = good.split(".")
         other = keys.Key(b"another key of some bytes")
         forged = [
@@ -34,7 +35,7 @@ def test_forged_cookies_are_nobodys(tmp_path: Path) -> None:
         ]
         forged += [other.sign("device", value), room.key.sign("presenter", value), f"{good}.{mac}", good.upper()]
         for cookie in forged:
-            phone = httpx.Client(base_url=address, headers={"Cookie": f'room_device="{cookie}"'})
+            phone = httpx.Client(base_url=address, headers={"Cookie": f'{name}="{cookie}"'})
             assert "Ada" not in phone.get("/me").text, cookie
             assert phone.post("/me/claim", data={"name": "Eve"}).status_code == 409
         assert list(room.rounds.round.places) == ["p01"]
@@ -43,14 +44,15 @@ def test_forged_cookies_are_nobodys(tmp_path: Path) -> None:
 def test_the_presenters_page_is_not_there_for_others(tmp_path: Path) -> None:
     with opened(tmp_path, ScriptedRunner()) as (address, room, _):
         phone = Phone(address).join()
-        device = phone.http.cookies["room_device"]
+        names = [access.cookie_name(room.key, purpose) for purpose in (access.DEVICE, access.PRESENTER)]
+        device = phone.http.cookies[names[0]]
         for cookies in (
             {},
-            {"room_presenter": device},
-            {"room_presenter": "x"},
-            {"room_presenter": keys.Key(b"x" * 20).sign("presenter", "a")},
+            {names[1]: device},
+            {names[1]: "x"},
+            {names[1]: keys.Key(b"x" * 20).sign("presenter", "a")},
         ):
-            client = httpx.Client(base_url=address, cookies={"room_device": device, **cookies})
+            client = httpx.Client(base_url=address, cookies={names[0]: device, **cookies})
             replies = [
                 client.get("/presenter"),
                 client.get("/presenter/live"),

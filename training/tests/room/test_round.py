@@ -9,7 +9,7 @@ import httpx
 import pytest
 from room_parts import Phone, ScriptedRunner, answers, listening, make_room, opened, presenter, until
 from trainlab.errors import UserError
-from trainlab.room import keys
+from trainlab.room import access, keys
 from trainlab.room.app import create_app
 from trainlab.room.interface import Decision, Status
 
@@ -152,7 +152,76 @@ def test_what_the_runner_refuses_is_said_and_tried_again(tmp_path: Path) -> None
         runner.state = Status("failed", 0.4, message="A worker ran out of memory.")
         until(lambda: room.rounds.round.status.state == "failed")
         assert "A worker ran out of memory." in boss.get("/board").text
-        assert "Round 2" in boss.post("/presenter/do/next").text
+        this = room.rounds.round.id
+        assert "Round 2" in boss.post("/presenter/do/next", what=this).text
+        Phone(address).join("Eve")
+        assert "Round 2 has begun already" in boss.post("/presenter/do/next", what=this).text  # another presenter
+        assert [place.name for place in room.rounds.round.places.values()] == ["Eve"]
+
+
+def test_a_card_that_is_hidden_after_a_failed_start_is_not_trained(tmp_path: Path) -> None:
+    """The rows of a start that failed lie in the volume."""
+    runner = ScriptedRunner()
+    runner.refuses = "quota"
+    with opened(tmp_path, runner) as (address, room, _):
+        boss, rude, other = presenter(address, room), Phone(address).join("Rude"), Phone(address).join("Ada")
+        boss.post("/presenter/do/open")
+        rude.fill()
+        other.fill()
+        boss.post("/presenter/do/close")
+        until(lambda: room.rounds.round.problem)
+        runner.refuses = ""
+        for owner in ("p01", "p02"):
+            boss.post("/presenter/do/hide", what=owner)
+        assert "All cards are hidden" in boss.post("/presenter/do/again").text
+        boss.post("/presenter/do/show", what="p02")
+        boss.post("/presenter/do/again")
+        run = until(lambda: room.rounds.round.run)
+        assert [row["owner"] for row in runner.rows[run.removeprefix("run-")]] == ["p02"]
+
+
+def test_any_failure_of_a_start_is_a_problem_that_the_presenter_reads(tmp_path: Path) -> None:
+    runner = ScriptedRunner()
+    runner.refuses = OSError(28, "No space left on device")
+    with opened(tmp_path, runner) as (address, room, _):
+        boss, phone = presenter(address, room), Phone(address).join("Ada")
+        boss.post("/presenter/do/open")
+        phone.fill()
+        boss.post("/presenter/do/close")
+        until(lambda: room.rounds.round.problem)
+        page = boss.get("/presenter").text
+        assert "No space left on device" in page and "Try the job again" in page
+
+
+def test_a_frozen_room_says_that_it_starts_no_job(tmp_path: Path) -> None:
+    runner = ScriptedRunner()
+    room = room_in(tmp_path, "reveal", runner)
+    room.rounds.next()
+    with listening(create_app(room)) as address:
+        boss = presenter(address, room)
+        assert "no job is started" not in boss.get("/presenter").text
+        assert "no job is started" in boss.post("/presenter/do/freeze").text
+
+
+def test_two_rooms_on_one_host_keep_their_own_visitors(tmp_path: Path) -> None:
+    """Cookies know no port: the model's own page and the room behind port-forwards are one host to a browser."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with opened(tmp_path / "one", ScriptedRunner()) as (address, room, _), opened(tmp_path / "two") as (model, _, _):
+        phone = Phone(address).join("Ada")
+        phone.http.base_url = model
+        assert phone.get("/").status_code == 200
+        phone.http.base_url = address
+        assert "Ada" in phone.get("/me").text
+        phone.post("/me/claim")
+        assert len(room.rounds.round.places) == 1
+
+
+def test_behind_a_proxy_that_ends_tls_the_code_leads_to_https(tmp_path: Path) -> None:
+    with opened(tmp_path, ScriptedRunner()) as (address, _, _):
+        host = address.removeprefix("http://")
+        assert f"https://{host}/me" in Phone(address).get("/board", headers={"X-Forwarded-Proto": "https"}).text
+        assert f"https://{host}/me" not in Phone(address).get("/board").text
 
 
 def test_a_place_is_the_devices(tmp_path: Path) -> None:
@@ -229,7 +298,9 @@ def test_frozen_the_board_shows_the_last_good_round_and_asks_nothing(tmp_path: P
             and "under the pot" not in board
         )
         assert make_room(tmp_path, "http://127.0.0.1:9", runner).rounds.book.frozen
-        boss.post("/presenter/do/freeze")
+        boss.post("/presenter/do/freeze")  # another presenter, at the same time
+        assert "The last good round" in Phone(address).get("/board").text
+        boss.post("/presenter/do/unfreeze")
         assert "The last good round" not in Phone(address).get("/board").text
 
 
@@ -240,14 +311,19 @@ def test_a_hidden_card_is_not_trained_and_not_shown(tmp_path: Path) -> None:
         boss.post("/presenter/do/open")
         one.fill()
         other.fill()
-        boss.post("/presenter/do/hide", what="p01")
+        for __ in range(2):  # two presenters
+            boss.post("/presenter/do/hide", what="p01")
+            boss.post("/presenter/do/hide-card", what="key")
         assert "Rude" not in Phone(address).get("/board").text
-        boss.post("/presenter/do/card", what="key")
         assert "Where the key is" not in one.get("/me").text
         assert one.post("/me/card", card="key", **{"blank-place": "here"}).status_code == 409
         boss.post("/presenter/do/close")
         until(lambda: runner.rows)
         assert [row["owner"] for rows in runner.rows.values() for row in rows] == ["p02"]
+        boss.post("/presenter/do/show", what="p01")
+        assert "Rude" in Phone(address).get("/board").text
+        assert boss.post("/presenter/do/offer-card", what="key").text.count("offered again") == 1
+        assert room.rounds.book.hidden_cards == []
 
 
 def test_losses_that_are_no_numbers_do_not_spoil_the_state(tmp_path: Path) -> None:
@@ -296,7 +372,10 @@ def test_take_home(tmp_path: Path) -> None:
     (tmp_path / "adapter.zip").write_bytes(b"PK")
     with listening(create_app(room)) as address:
         own, other = (
-            httpx.Client(base_url=address, cookies={"room_device": room.key.sign("device", d)}) for d in ("d1", "d2")
+            httpx.Client(
+                base_url=address, cookies={access.cookie_name(room.key, access.DEVICE): room.key.sign("device", d)}
+            )
+            for d in ("d1", "d2")
         )
         assert "does not hand it out" in own.get("/me/home").text
         reply = own.get("/me/home/adapter.zip")

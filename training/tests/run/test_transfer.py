@@ -47,6 +47,8 @@ if words[:2] == ["get", "jobs,pods"]:
     answer({{"items": plan["jobs"]}})
 assert words[0] == "exec", words
 request = json.loads(sys.stdin.buffer.readline())
+mount = json.load(open(home + "/pod.json"))["spec"]["containers"][0]["volumeMounts"][0]["mountPath"]
+assert request["root"] == mount, (request["root"], mount)
 request["root"] = home + "/volume"
 script = words[-1]
 if plan.get("patch"):
@@ -121,10 +123,10 @@ class Cluster:
     def drop(self, *after: int) -> None:
         (self.home / "drops").write_text(json.dumps(after), encoding="utf-8")
 
-    def run(self, *words: str) -> None:
+    def run(self, *words: str, code: int = 0) -> None:
         with pytest.raises(SystemExit) as done:
             cli.main([*words, "--kubectl", str(self.program), "-n", "lab"])
-        assert done.value.code in (0, 2)
+        assert done.value.code == code
 
     @property
     def hidden(self) -> list[str]:
@@ -210,7 +212,7 @@ def test_one_that_never_holds_is_a_sentence_and_the_next_put_goes_on(
     cluster: Cluster, rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.drop(2_000_000, *([0] * 20))
-    cluster.run("put", str(rows), "datasets/mine.csv")
+    cluster.run("put", str(rows), "datasets/mine.csv", code=2)
     assert "drops again and again (connection reset); the next attempt goes on where" in capsys.readouterr().err
     assert not (cluster.volume / "mine.csv").exists(), "a part has the name of the whole"
     cluster.drop()
@@ -223,7 +225,7 @@ def test_bytes_that_rot_on_the_way_are_sent_again(
     cluster: Cluster, rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.drop(2_000_000, *([0] * 20))
-    cluster.run("put", str(rows), "datasets/mine.csv")
+    cluster.run("put", str(rows), "datasets/mine.csv", code=2)
     (part,) = cluster.volume.glob(".mine.csv.put-*/file")
     part.write_bytes(b"x" + part.read_bytes()[1:])
     cluster.drop()
@@ -244,7 +246,7 @@ def test_a_file_that_changes_meanwhile_leaves_nothing(
             yield chunk
 
     monkeypatch.setattr(transfer, "_chunks", growing)
-    cluster.run("put", str(rows), "datasets/mine.csv")
+    cluster.run("put", str(rows), "datasets/mine.csv", code=2)
     assert f"error: {rows}: changed while it was copied; nothing was kept" in capsys.readouterr().err
     assert not (cluster.volume / "mine.csv").exists() and not cluster.hidden
 
@@ -264,7 +266,7 @@ def test_a_full_volume_keeps_nothing(
     cluster: Cluster, rows: Path, patch: str, sizes: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.plan(patch=patch)
-    cluster.run("put", str(rows), "datasets/mine.csv")
+    cluster.run("put", str(rows), "datasets/mine.csv", code=2)
     said = capsys.readouterr().err
     assert "datasets/mine.csv: the volume of claim quick-models is full" in said and "nothing was kept" in said
     assert not list(cluster.volume.iterdir())
@@ -274,7 +276,7 @@ def test_what_is_there_and_differs_is_kept_unless_asked(
     cluster: Cluster, rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (cluster.volume / "mine.csv").write_text("theirs", encoding="utf-8")
-    cluster.run("put", str(rows), "datasets/mine.csv")
+    cluster.run("put", str(rows), "datasets/mine.csv", code=2)
     assert "is there already and differs; name another place, or replace it with --replace" in capsys.readouterr().err
     assert (cluster.volume / "mine.csv").read_text("utf-8") == "theirs"
     cluster.run("put", str(rows), "datasets/mine.csv", "--replace")
@@ -288,7 +290,7 @@ def test_a_target_outside_the_volume_is_refused(
     cluster: Cluster, tmp_path: Path, target: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a b").mkdir()
-    cluster.run("put", str(tmp_path / "a b") if target == "datasets/" else str(cluster.program), target)
+    cluster.run("put", str(tmp_path / "a b") if target == "datasets/" else str(cluster.program), target, code=2)
     assert "error: TARGET" in capsys.readouterr().err and not (cluster.home / "pod.json").exists()
 
 
@@ -296,8 +298,8 @@ def test_a_link_in_the_volume_leads_nowhere(
     cluster: Cluster, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (cluster.volume / "out").symlink_to(tmp_path)
-    cluster.run("put", str(rows), "datasets/out/mine.csv")
-    cluster.run("get", "datasets/out", str(tmp_path / "got"))
+    cluster.run("put", str(rows), "datasets/out/mine.csv", code=2)
+    cluster.run("get", "datasets/out", str(tmp_path / "got"), code=2)
     said = capsys.readouterr().err
     assert said.count("leads out of claim quick-models, by a link in the volume; name another place") == 2
     assert not (tmp_path / "mine.csv").exists() and not (tmp_path / "got").exists()
@@ -326,11 +328,11 @@ def test_a_folder_goes_there_and_back_over_dropped_connections(
     cluster.run("get", "datasets/team/mine", str(got))
     assert same(mine, got) and "4 files" in capsys.readouterr().out
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-    cluster.run("get", "datasets/team/mine", str(got))
+    cluster.run("get", "datasets/team/mine", str(got), code=2)
     assert f"{got}: exists; name another place, or write into it with --replace" in capsys.readouterr().err
     one = next(path.relative_to(mine) for path in sorted(mine.rglob("*")) if path.is_file())
     cluster.drop()
-    cluster.run("get", f"datasets/team/mine/{one}", str(got), "--replace")
+    cluster.run("get", f"datasets/team/mine/{one}", str(got), "--replace", code=2)
     assert f"{got}: is a folder, and datasets/team/mine/{one} a file; name the file to write" in capsys.readouterr().err
 
 
@@ -339,7 +341,7 @@ def test_a_get_that_was_interrupted_goes_on(
 ) -> None:
     mine, got = folder(cluster.volume / "mine"), tmp_path / "got"
     cluster.drop(2_000_000, *([0] * 20))
-    cluster.run("get", "models/mine", str(got))
+    cluster.run("get", "models/mine", str(got), code=2)
     assert "drops again and again" in capsys.readouterr().err and not got.exists()
     cluster.drop()
     cluster.run("get", "models/mine", str(got))
@@ -363,7 +365,7 @@ def test_of_a_run_whole_models_stay(cluster: Cluster, tmp_path: Path, capsys: py
     assert cluster.pod["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "quick-runs"}
     cluster.run("get", "runs/quick-1a2b", str(tmp_path / "all"), "--all")
     assert (tmp_path / "all" / "checkpoints" / "1" / "w").exists()
-    cluster.run("get", "runs/quick-9999", str(tmp_path / "none"))
+    cluster.run("get", "runs/quick-9999", str(tmp_path / "none"), code=2)
     assert "runs/quick-9999: nothing there in claim quick-runs; there is quick-1a2b; correct" in capsys.readouterr().err
 
 
@@ -406,7 +408,7 @@ def test_a_cluster_that_does_not_serve_is_one_sentence(
     cluster: Cluster, rows: Path, plan: dict[str, Any], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.plan(**plan)
-    cluster.run("put", str(rows), "datasets/mine/")
+    cluster.run("put", str(rows), "datasets/mine/", code=2)
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(said) == 1 and expected in said[0]
     assert not plan.get("no_exec") or not (cluster.home / "pod.json").exists(), "a pod was made for nothing"

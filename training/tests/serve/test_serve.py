@@ -450,11 +450,20 @@ def test_a_client_that_leaves_the_line_frees_its_place_at_once(url: str, engine:
     assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
 
 
-def test_a_client_that_leaves_ends_its_generation(url: str) -> None:
-    body = {"model": "base", "messages": QUESTION, "stream": True, "max_tokens": 32}
-    for _ in range(6):
+def test_a_client_that_leaves_ends_its_generation(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted as aborted: a generation that nobody ended would run on and count as one of full length."""
+    put, aborted = Pieces.put, 'vllm:request_success_total{finished_reason="abort"'
+
+    def slowly(pieces: Pieces, token: int) -> None:
+        time.sleep(0.1)
+        put(pieces, token)
+
+    monkeypatch.setattr(Pieces, "put", slowly)
+    body, before = {"model": "base", "messages": QUESTION, "stream": True, "max_tokens": 32}, value(url, aborted)
+    for _ in range(3):
         with HTTP.stream("POST", f"{url}/v1/chat/completions", json=body) as reply:
             next(reply.iter_lines())
+    soon(lambda: value(url, aborted) - before == 3, seconds=10)
     soon(lambda: value(url, "vllm:num_requests_running") + value(url, "vllm:num_requests_waiting") == 0, seconds=10)
 
 

@@ -13,7 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainlab.room.keys import Key
 
-DEVICE, PRESENTER = "room_device", "room_presenter"
+DEVICE, PRESENTER = "device", "presenter"
+"""Purposes of the two cookies."""
 MAX_BODY, MAX_FIELDS = 16384, 40  # bytes and fields of a form
 PER_DEVICE, PER_ADDRESS = (60.0, 6.0), (600.0, 100.0)
 """Requests at once, and per second from then on: of a phone, and of all that show no cookie from one address, a room's router."""
@@ -72,7 +73,7 @@ class Guard:
         """Return in how many seconds the asker may ask again, 0 for now."""
         if scope["path"] == "/health":
             return 0
-        device = self._key.read("device", cookie(headers.get("cookie", ""), DEVICE))
+        device = self._key.read(DEVICE, cookie(headers.get("cookie", ""), cookie_name(self._key, DEVICE)))
         who, (burst, rate) = (device, PER_DEVICE) if device else (f"@{(scope.get('client') or ['?'])[0]}", PER_ADDRESS)
         now = time.monotonic()
         left, at = self._buckets.pop(who, (burst, now))
@@ -81,6 +82,11 @@ class Guard:
         while len(self._buckets) > MAX_KNOWN:
             self._buckets.popitem(last=False)
         return 0 if left >= 1 else max(1, round((1 - left) / rate))
+
+
+def cookie_name(key: Key, purpose: str) -> str:
+    """Return the name of a room's cookie: a browser has the cookies of a host's ports in common, and each may be another room."""
+    return f"room_{purpose}_{key.derive('cookie')[:8]}"
 
 
 def cookie(header: str, name: str) -> str | None:
@@ -94,8 +100,7 @@ def cookie(header: str, name: str) -> str | None:
 
 def device(request: Request) -> str | None:
     """Return the device that a request comes from, None without a cookie that the room signed."""
-    key: Key = request.app.state.room.key
-    return key.read("device", request.cookies.get(DEVICE))
+    return _signed(request, DEVICE)
 
 
 def address(request: Request) -> str:
@@ -103,10 +108,14 @@ def address(request: Request) -> str:
     return device(request) or f"@{request.client.host if request.client else '?'}"
 
 
+def presenter(request: Request) -> str | None:
+    """Return which presenter a request comes from, None for everybody else."""
+    return _signed(request, PRESENTER)
+
+
 def is_presenter(request: Request) -> bool:
     """Say whether the request comes from who opened the secret link."""
-    key: Key = request.app.state.room.key
-    return key.read("presenter", request.cookies.get(PRESENTER)) is not None
+    return presenter(request) is not None
 
 
 def must_present(request: Request) -> None:
@@ -115,12 +124,18 @@ def must_present(request: Request) -> None:
         raise HTTPException(404, "There is no such page.")
 
 
-def remember(request: Request, response: Response, name: str = DEVICE, purpose: str = "device") -> None:
+def _signed(request: Request, purpose: str) -> str | None:
+    key: Key = request.app.state.room.key
+    return key.read(purpose, request.cookies.get(cookie_name(key, purpose)))
+
+
+def remember(request: Request, response: Response, purpose: str = DEVICE) -> None:
     """Give a browser a cookie, unless it has a good one. SameSite=Lax: a scanned link shows it, another site's form does not."""
     key: Key = request.app.state.room.key
-    if key.read(purpose, request.cookies.get(name)) is None:
+    if _signed(request, purpose) is None:
         secure = request.headers.get("x-forwarded-proto", request.url.scheme) == "https"
         value = key.sign(purpose, secrets.token_hex(12))
+        name = cookie_name(key, purpose)
         response.set_cookie(name, value, max_age=YEAR_SECONDS, httponly=True, samesite="lax", secure=secure)
 
 

@@ -145,20 +145,14 @@ def from_args(args: argparse.Namespace, runner: Runner | None = None) -> int:
     from trainlab.room.app import create_app
 
     room = room_of(args, runner or _runner(args))
-    runner = room.runner
     address = room.address or f"http://localhost:{args.port}"
     print(f"room       {address}/")
-    if runner is not None:
-        print(f"phones     {address}/me\nboard      {address}/board")
-        print(
-            "presenter  "
-            + (
-                f"/presenter/enter/ and ${keys.LINK_VARIABLE}"
-                if keys.LINK_VARIABLE in os.environ
-                else f"{address}/presenter/enter/{room.key.link}  (keep it to yourself)"
-            ),
-            flush=True,
-        )
+    if room.runner is not None:
+        print(f"phones     {address}/me")
+    secret = f"{address}/presenter/enter/{room.key.link}  (keep it to yourself)"
+    known = keys.LINK_VARIABLE in os.environ  # and not for the log
+    print(f"board      {address}/board")
+    print(f"presenter  {f'/presenter/enter/ and ${keys.LINK_VARIABLE}' if known else secret}", flush=True)
     uvicorn.run(
         create_app(room),
         host=args.host,

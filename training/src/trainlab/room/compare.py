@@ -1,6 +1,7 @@
 """The page of everybody: one question to every model side by side; and the blind comparison with its votes."""
 
 import hashlib
+import hmac
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -67,18 +68,17 @@ async def blind_ask(request: Request, fields: Form) -> AsyncIterator[ServerSentE
         question = answers.question_of(access.last(fields, "question"))
         name = _digest(question)
         ballot = room.rounds.book.ballots.get(device, {})
-        pair = await _pair(room, device, name)
+        pair, __ = await _pair(room, device, name)
         if len(ballot) >= MAX_VOTES and name not in ballot:
             raise Refused(f"You have voted {MAX_VOTES} times; thank you.")
     except UserError as problem:
         yield answers.error(str(problem))
         return
-    room.asked_blind.setdefault(device, set()).add(name)
     cards = [answers.Shown(side, letter, kind="hidden") for side, letter in zip(pair, "AB", strict=True)]
     if room.rounds.book.blind_revealed or name in ballot:
         last = _named(room, pair, ballot.get(name))
     else:
-        last = pages.render("_vote.html", question=question, choices=CHOICES)
+        last = pages.render("_vote.html", question=question, choices=CHOICES, asked=_asked(room, device, name))
     async for event in answers.stream(room, device, question, cards, numbers=False, last=last):
         yield event
 
@@ -91,31 +91,31 @@ async def vote(request: Request, fields: Form) -> Response:
     name, choice = _digest(answers.question_of(access.last(fields, "question"))), access.last(fields, "choice")
     if choice not in CHOICES:
         raise HTTPException(400, "Choose one of the four buttons.")
-    if name not in room.asked_blind.get(device, ()):
+    if not hmac.compare_digest(access.last(fields, "asked").encode(), _asked(room, device, name).encode()):
         raise Refused("Ask the question first, then vote.")
-    pair, book = await _pair(room, device, name), room.rounds.book
+    (pair, base), book = await _pair(room, device, name), room.rounds.book
     ballot = book.ballots.get(device, {})
     if not book.blind_revealed and name not in ballot and len(ballot) < MAX_VOTES:
         chosen = {"a": pair[0].label, "b": pair[1].label}.get(choice, choice)
-        book.ballots = {**book.ballots, device: {**ballot, name: chosen}}
+        book.ballots, book.base = {**book.ballots, device: {**ballot, name: chosen}}, base
         room.rounds.save()
         room.live.changed()
     return HTMLResponse(_named(room, pair, book.ballots.get(device, {}).get(name)))
 
 
 def tally(room: Room) -> dict[str, Any] | None:
-    """Return the votes of this round: {counts, voters, mean, low, high, verdict}, None without any.
+    """Return the votes of this round: {counts, voters, base, mean, low, high, verdict}, None without any.
 
-    Of a vote the gain is 1 for the model that is not base, -1 for base, 0 for neither; the interval is over visitors, as those
-    of the gate, and None for fewer than six.
+    Of a vote the gain is 1 for the model that is not `base` (Engines.base), -1 for `base`, 0 for neither; the interval is over
+    visitors, as those of the gate, and None for fewer than six.
     """
     from trainlab.evaluation import paired_comparison  # numpy
 
-    ballots = room.rounds.book.ballots
+    ballots, base = room.rounds.book.ballots, room.rounds.book.base
     votes = [(device, vote) for device, ballot in ballots.items() for vote in ballot.values()]
     if not votes:
         return None
-    gains = [0.0 if vote in ("both", "none") else -1.0 if vote == "base" else 1.0 for __, vote in votes]
+    gains = [0.0 if vote in ("both", "none") else -1.0 if vote == base else 1.0 for __, vote in votes]
     compared = paired_comparison.compare(
         [0.0] * len(gains),
         gains,
@@ -125,16 +125,24 @@ def tally(room: Room) -> dict[str, Any] | None:
         seed=SEED,
         clusters=[device for device, __ in votes],
     )
-    return {**compared, "counts": dict(Counter(vote for __, vote in votes)), "voters": len(ballots)}
+    return {**compared, "counts": dict(Counter(vote for __, vote in votes)), "voters": len(ballots), "base": base}
 
 
-async def _pair(room: Room, device: str, question: str) -> tuple[Side, Side]:
-    """Return base and another model, in an order that is random for each visitor and question, and always the same. Raises Refused."""
+async def _pair(room: Room, device: str, question: str) -> tuple[tuple[Side, Side], str]:
+    """Return base and another model, and base's label. Raises Refused.
+
+    Their order is random for each visitor and question, and always the same.
+    """
     sides = await room.engines.sides()
     if len(sides) < 2:
         raise Refused("Only one model is served, so there is nothing to compare.")
     turned = int(room.key.derive("side", device, question)[:8], 16) % 2
-    return (sides[1], sides[0]) if turned else (sides[0], sides[1])
+    return (sides[1], sides[0]) if turned else (sides[0], sides[1]), sides[0].label
+
+
+def _asked(room: Room, device: str, question: str) -> str:
+    """Return what only a page has on which this visitor asked the question in this round."""
+    return room.key.derive("asked", room.rounds.round.id, device, question)
 
 
 def _named(room: Room, pair: Sequence[Side], vote: str | None) -> str:

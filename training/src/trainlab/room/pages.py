@@ -1,6 +1,7 @@
 """Renders the room's templates; every value is escaped."""
 
 import hashlib
+from functools import lru_cache
 from importlib.resources import files as package_files
 from typing import Any
 
@@ -29,6 +30,7 @@ def asset(name: str) -> str:
     return f"/static/{name}?{hashlib.sha256(ASSETS[name][0]).hexdigest()[:12]}"
 
 
+@lru_cache(maxsize=64)
 def qr(text: str) -> Markup:
     """Return the QR code of `text` as SVG, dark on white whatever the page's colors."""
     return Markup(segno.make(text, error="m").svg_inline(scale=4, border=3, dark="#000", light="#fff", omitsize=True))

@@ -97,6 +97,8 @@ class Book(Kept):
     hidden_cards: list[str] = []
     ballots: dict[str, dict[str, str]] = {}
     """device -> digest of a question -> vote, of this round's blind comparison."""
+    base: str = "base"
+    """Label of the model that learned nothing here, as it was at the last vote."""
     blind_revealed: bool = False
     key: str = ""
     """Digest of the key that signed the places' cookies."""
@@ -206,14 +208,18 @@ class Rounds:
         return f"Round {self.round.number} is revealed."
 
     def again(self) -> str:
-        """Have the job started once more after a problem; return a sentence."""
+        """Have the job started once more after a problem; return a sentence. Raises Refused."""
+        if not self.round.rows():
+            raise Refused("All cards are hidden; show one, or begin the next round.")
         self.round.problem = ""
         self.save()
         return "The room tries again."
 
-    def next(self) -> str:
-        """Begin another round: of this one only numbers stay. Return a sentence."""
+    def next(self, after: str = "") -> str:
+        """Begin the round after `after`, the id of one, empty for that which is on; of that only numbers stay. Return a sentence."""
         old = self.round
+        if after and after != old.id:
+            return f"Round {old.number} has begun already."
         votes = dict(Counter(vote for ballot in self.book.ballots.values() for vote in ballot.values()))
         if old.state != "lobby" or votes:
             promoted = sum(decision.promoted for decision in old.status.decided.values())
@@ -224,14 +230,18 @@ class Rounds:
         self.save()
         return f"Round {self.round.number}: visitors take new places."
 
-    def hide(self, owner: str) -> str:
-        """Hide a visitor's words and name, or show them again; before the end of a round they are not trained."""
+    def hide(self, owner: str, hidden: bool) -> str:
+        """Hide a visitor's words and name, or show them again; before the end of a round they are not trained. Raises Refused."""
         place = self.round.places.get(owner)
         if place is None:
             raise Refused("There is no such place in this round.")
-        place.hidden = not place.hidden
+        if place.hidden != hidden and self.round.problem and self.round.run is None:
+            self.round.id = Round.new(
+                self.round.number
+            ).id  # a start that failed may have written the rows under the other
+        place.hidden = hidden
         self.save()
-        return f"{owner} is {'hidden' if place.hidden else 'shown'}."
+        return f"{owner} is {'hidden' if hidden else 'shown'}."
 
     def free(self, owner: str) -> str:
         """Take a place away before the round is closed, for another visitor. Raises Refused."""
@@ -241,26 +251,33 @@ class Rounds:
         self.save()
         return f"{owner} is free."
 
-    def hide_card(self, card: str) -> str:
+    def hide_card(self, card: str, hidden: bool) -> str:
         """Offer a card no longer, or again. Raises Refused."""
         if card not in {*self.cards, OWN}:
             raise Refused("There is no such card.")
-        hidden = self.book.hidden_cards
-        self.book.hidden_cards = [c for c in hidden if c != card] if card in hidden else [*hidden, card]
+        others = [each for each in self.book.hidden_cards if each != card]
+        self.book.hidden_cards = [*others, card] if hidden else others
         self.save()
-        return f"The card {card} is {'offered again' if card in hidden else 'no longer offered'}."
+        return f"The card {card} is {'no longer offered' if hidden else 'offered again'}."
 
-    def freeze(self) -> str:
-        """Show the last good run and ask the job nothing, or go on."""
-        if not self.book.frozen and self.book.good is None and not self.book.answers:
+    def freeze(self, frozen: bool) -> str:
+        """Show the last good run and ask the job nothing, or go on. Raises Refused."""
+        if frozen and self.book.good is None and not self.book.answers:
             raise Refused("No round has been revealed and no prepared question answered; there is nothing to freeze.")
-        self.book.frozen = not self.book.frozen
+        self.book.frozen = frozen
         self.save()
-        return "The room shows the last good run." if self.book.frozen else "The room is live again."
+        return "The room shows the last good run." if frozen else "The room is live again."
+
+    def reveal_votes(self, revealed: bool) -> str:
+        """Show the votes of the blind comparison and take no more, or take more and show none."""
+        self.book.blind_revealed = revealed
+        self.save()
+        return "The votes are on the board; voting is closed." if revealed else "Voting is open again."
 
     def keep(self, question: str, answers: list[Answer]) -> None:
-        """Keep the complete answers to a prepared question."""
-        if not self.book.frozen and answers != self.book.answers.get(question):
+        """Keep the complete answers to a prepared question; another time that they took is no reason to write."""
+        before = [(answer.label, answer.text) for answer in self.book.answers.get(question, [])]
+        if not self.book.frozen and before != [(answer.label, answer.text) for answer in answers]:
             self.book.answers = {**self.book.answers, question: answers}
             self.save()
 

@@ -13,6 +13,7 @@ from trainlab import files
 from trainlab.errors import UserError
 from trainlab.evaluation.gate import read_gate
 from trainlab.models.fetch import datasets_dir
+from trainlab.recipes.adapters import ADAPTERS
 from trainlab.room.interface import Decision, Status
 
 
@@ -44,7 +45,12 @@ def status(run_dir: Path, state: Literal["queued", "running", "done", "failed"],
 
 
 def decisions(run_dir: Path) -> dict[str, Decision]:
-    """Return the decision of each owner whose gate has decided."""
+    """Return the decision of each owner whose gate has decided.
+
+    Of all owners once adapters.json is there, the last of a run's files: on NFS the folders beside may be seen half a minute later.
+    """
+    if entries := _read(run_dir / ADAPTERS):
+        return {owner: Decision(e["promoted"], tuple(e["reasons"]), e["run"]) for owner, e in entries.items()}
     decided = {}
     for path in sorted(run_dir.parent.glob(f"{run_dir.name}.*/gate.json")):
         with suppress(UserError, OSError):

@@ -52,7 +52,6 @@ class Room:
     live: Live = field(default_factory=Live)
     asking: dict[str, int] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    asked_blind: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rounds.of_key(self.key.derive("state")[:16])
@@ -65,6 +64,7 @@ class Room:
                     self.live.changed()
             except Exception:  # the room goes on; the next look may succeed
                 log.exception("following the round failed")
+                self.live.changed()  # what is known was noted, though it could not be written
             await asyncio.sleep(self.poll_seconds)
 
     async def step(self) -> bool:
@@ -83,6 +83,9 @@ class Room:
             return self.rounds.update_status(now.id, status)
         except UserError as error:
             return self.rounds.failed(now.id, str(error))
+        except Exception as error:
+            log.exception("the job of the round cannot be started or asked")
+            return self.rounds.failed(now.id, f"{type(error).__name__}: {error}")
 
     async def kill_worker(self) -> str:
         """Kill one worker of the round's job; return a sentence. Raises UserError."""

@@ -48,7 +48,7 @@ async def enter(request: Request, secret: str) -> Response:
     if not _room(request).key.opens(secret):
         raise HTTPException(404, "There is no such page.")
     response = RedirectResponse("/presenter", 303)
-    access.remember(request, response, access.PRESENTER, "presenter")
+    access.remember(request, response, access.PRESENTER)
     return response
 
 
@@ -80,20 +80,24 @@ async def check(request: Request, fields: Form) -> Response:
 
 @presenter.post("/do/{action}")
 async def do(request: Request, action: str, fields: Form) -> Response:
-    """Do one thing of ACTIONS or with a place or card; answer with the page and a sentence."""
+    """Do one thing, the same if it is asked twice or by two presenters; answer with the page and a sentence."""
     room, what = _room(request), access.last(fields, "what")
     rounds = room.rounds
     actions: dict[str, Callable[[], str]] = {
         "open": rounds.open,
         "close": rounds.close,
         "reveal": rounds.reveal,
-        "next": rounds.next,
+        "next": lambda: rounds.next(what),
         "again": rounds.again,
-        "freeze": rounds.freeze,
-        "hide": lambda: rounds.hide(what),
+        "freeze": lambda: rounds.freeze(True),
+        "unfreeze": lambda: rounds.freeze(False),
+        "hide": lambda: rounds.hide(what, True),
+        "show": lambda: rounds.hide(what, False),
         "free": lambda: rounds.free(what),
-        "card": lambda: rounds.hide_card(what),
-        "votes": lambda: _reveal_votes(room),
+        "hide-card": lambda: rounds.hide_card(what, True),
+        "offer-card": lambda: rounds.hide_card(what, False),
+        "show-votes": lambda: rounds.reveal_votes(True),
+        "open-votes": lambda: rounds.reveal_votes(False),
     }
     try:
         if action == "kill":
@@ -146,16 +150,8 @@ def _thinned(losses: list[float]) -> list[list[float]]:
     return [[n + 1, round(losses[n], 3)] for n in range(len(losses)) if (len(losses) - 1 - n) % every == 0]
 
 
-def _reveal_votes(room: Room) -> str:
-    room.rounds.book.blind_revealed = not room.rounds.book.blind_revealed
-    room.rounds.save()
-    return (
-        "The votes are on the board; voting is closed." if room.rounds.book.blind_revealed else "Voting is open again."
-    )
-
-
 def _who(request: Request) -> str:
-    return request.cookies[access.PRESENTER]
+    return access.presenter(request) or ""
 
 
 def _room(request: Request) -> Room:

@@ -99,6 +99,10 @@ async def _stream(address: str) -> str:
     began = time.monotonic()
     client_of = httpx.AsyncClient(timeout=30, **client.request_options(address))
     async with client_of as http, http.stream("GET", f"{address}/board/live") as reply:
+        if reply.status_code != 200:
+            raise UserError(
+                f"{address}/board/live answers HTTP {reply.status_code}, no stream; give --address what phones can open"
+            )
         async for __ in reply.aiter_bytes():
             break
     took = time.monotonic() - began

@@ -28,9 +28,11 @@ def page(request: Request, template: str, **values: Any) -> HTMLResponse:
 
 
 def address_of(request: Request) -> str:
-    """Return the room's address as visitors open it, without a slash at its end."""
+    """Return the room's address as visitors open it, without a slash at its end; a Route or an Ingress may end TLS before it."""
     room: Room = request.app.state.room
-    return (room.address or str(request.base_url)).rstrip("/")
+    proto = request.headers.get("x-forwarded-proto", "").split(",")[0].strip()
+    url = request.base_url.replace(scheme="https") if proto == "https" else request.base_url
+    return (room.address or str(url)).rstrip("/")
 
 
 def may_watch(request: Request) -> None:

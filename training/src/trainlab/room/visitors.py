@@ -1,5 +1,6 @@
 """The pages of a phone: take a place, fill a card, wait, ask one's own adapter, take it home."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -104,7 +105,7 @@ async def home(request: Request) -> Response:
     """What a visitor can take home."""
     room, place = _own(request)
     decision = room.rounds.round.decision(place.owner)
-    files = {name: bool(_file(room, place, name)) for name in HOME}
+    files = {name: bool(await asyncio.to_thread(_file, room, place, name)) for name in HOME}
     return page(request, "home.html", place=place, decision=decision, files=files)
 
 
@@ -114,7 +115,7 @@ async def take(request: Request, name: str) -> Response:
     room, place = _own(request)
     if name not in HOME:
         raise HTTPException(404, "There is no such file.")
-    path = _file(room, place, name)
+    path = await asyncio.to_thread(_file, room, place, name)  # it may be packed now
     if path is None or not path.is_file():
         raise HTTPException(404, f"This room does not hand out {name}; ask the presenter for it.")
     return FileResponse(path, media_type=HOME[name], filename=f"{place.owner}-{name}")

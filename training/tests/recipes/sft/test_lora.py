@@ -37,13 +37,17 @@ def adapter(run_dir: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_activations_that_are_computed_again_change_nothing(make_job: Make, cached: bool) -> None:
+def test_activations_that_are_computed_again_change_nothing(
+    make_job: Make, cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tiny.counted_caches(monkeypatch)
     train, lora = {"cache_frozen_activations": cached}, {"layers": 1} if cached else {}
     kept, again = (
         make_job(str(wish), lora=lora, train={**train, "gradient_checkpointing": wish}) for wish in (False, True)
     )
     for job in (kept, again):
         sft.fit(job)
+    assert len(made) == 2 * cached
     first, second = adapter(kept.run_dir), adapter(again.run_dir)
     assert first.keys() == second.keys() and all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
     assert any(value.abs().max() > 0 for name, value in second.items() if "lora_B" in name), "the gradient flows"
@@ -146,9 +150,13 @@ def test_some_targets_and_a_target_that_is_not_there(make_job: Make) -> None:
         sft.fit(make_job("odd", lora={"target_modules": ["qkv"]}))
 
 
-def test_adapters_in_the_last_layers_train_alike_on_cached_activations(make_job: Make, tmp_path: Path) -> None:
+def test_adapters_in_the_last_layers_train_alike_on_cached_activations(
+    make_job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tiny.counted_caches(monkeypatch)
     sft.fit(make_job("plain", lora={"layers": 1}))
     sft.fit(make_job("cached", lora={"layers": 1}, train={"cache_frozen_activations": True}))
+    assert len(made) == 1
     one, two = adapter(tmp_path / "plain"), adapter(tmp_path / "cached")
     assert {name.split(".layers.")[1].split(".")[0] for name in one} == {"1"}, "of two layers"
     assert one.keys() == two.keys() and max(float((one[k] - two[k]).abs().max()) for k in one) < 1e-4

@@ -137,9 +137,9 @@ SHARING = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_cached_activations_change_nothing_in_other_families(
-    family: str, make_job: Make, tmp_path: Path, tiny_model: Path
+    family: str, make_job: Make, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = family_model(tmp_path / family, tiny_model, family)
+    folder, made = family_model(tmp_path / family, tiny_model, family), tiny.counted_caches(monkeypatch)
     losses = []
     for name, cached in (("plain", False), ("cached", True)):
         train = {"epochs": 1, "checkpoints": 1, "validation_fraction": 0, "cache_frozen_activations": cached}
@@ -148,7 +148,7 @@ def test_cached_activations_change_nothing_in_other_families(
         sft.fit(job)
         history = files.read_json(tmp_path / name / "training_history.json")
         losses.append([entry["loss"] for entry in history if "loss" in entry])
-    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4) and len(made) == 1
 
 
 def test_layers_that_need_those_below_are_refused_with_cached_activations(
