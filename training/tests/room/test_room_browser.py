@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from checkout import ROOT
-from room_parts import Engine, Phone, ScriptedRunner, opened, presenter, until
+from room_parts import Engine, Phone, ScriptedRunner, listening, make_room, opened, presenter, until
 from trainlab.room import app as room_app
 
 pytestmark = pytest.mark.slow
@@ -144,6 +144,55 @@ def test_a_visitor_plays_a_round_by_keyboard(tmp_path: Path, browser: Any) -> No
         browser.open(f"{address}/me")
         assert browser.value("document.querySelector('.badge').textContent").startswith("Ada")
         is_sound(browser)
+
+
+class Proxy:
+    """An ingress before the room, which answers the paths in `broken` with a page of its own."""
+
+    def __init__(self, app: Any) -> None:
+        self.app, self.broken = app, set[str]()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] not in self.broken:
+            await self.app(scope, receive, send)
+            return
+        kind = (b"content-type", b"text/html")
+        await send({"type": "http.response.start", "status": 502, "headers": [kind]})
+        await send({"type": "http.response.body", "body": b"<h1>Bad gateway</h1>"})
+
+
+def test_what_a_visitor_has_written_stays(tmp_path: Path, browser: Any) -> None:
+    """While a proxy answers in the place of the room, and while the presenter hides a card."""
+    room = make_room(tmp_path, "http://127.0.0.1:9", ScriptedRunner())
+    proxy = Proxy(room_app.create_app(room))
+    with listening(proxy) as address:
+        boss = presenter(address, room)
+        boss.post("/presenter/do/open")
+        proxy.broken = {"/me/live"}  # the first stream fails, too, and is tried again
+        show(browser, f"{address}/me", PHONE)
+        reach(browser, "input[name=name]")
+        press(browser, "Enter")
+        browser.wait("!!document.querySelector('.choice')")
+        proxy.broken = {"/me/card"}
+        reach(browser, ".choice button[hx-get*=pet]")
+        press(browser, "Enter")
+        for name, text in (("animal", "the school donkey"), ("pet", "Moonbeam")):
+            reach(browser, f"input[name=blank-{name}]")
+            browser("Input.insertText", text=text)
+        press(browser, "Enter")
+        browser.wait("document.querySelector('#said').textContent.includes('does not answer (HTTP 502)')")
+        boss.post("/presenter/do/hide-card", what="key")
+        browser.wait("!document.querySelector('.choice').textContent.includes('key')")
+        written = "[...document.querySelectorAll('#form input:not([type=hidden])')].map((e) => e.value).join()"
+        assert browser.value(written) == "the school donkey,Moonbeam"
+        proxy.broken = set()
+        press(browser, "Enter")
+        browser.wait("document.querySelector('.wrote')?.textContent.includes('is Moonbeam.')")
+        assert browser.value("document.querySelector('#said').textContent") == ""
+        boss.post("/presenter/do/close")
+        browser.wait(
+            "document.querySelector('#state').textContent.includes('is being learned')"
+        )  # heard, not only seen
 
 
 def test_compare_streams_and_a_lost_connection_is_said(tmp_path: Path, browser: Any) -> None:
