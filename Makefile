@@ -164,12 +164,12 @@ tests-check: lint-python binaries-gate
 
 # A failed test does not keep another part from reporting what else fails, and summary.py fails for all. An interruption ends
 # whatever runs and what follows; no shell between the makes, for it would pass on a TERM only when the tests have ended.
-# First the package's tests, which compute, then what waits: all others, which import no torch, and lint, alongside the cluster's,
-# to which they give way (not to its pods: those are a control group). All at once they starved the cluster's pods of processors
-# and memory (2 cores, 24 GiB).
+# First what computes, then what waits: the API servers' and the plugins' tests, which import no torch, and lint, alongside the
+# cluster's, to which they give way (not to its pods: those are a control group). All at once they starved the cluster's pods of
+# processors and memory (2 cores, 24 GiB).
 test: tests-lock lint-python binaries-gate image ## one of each kind of every test, the embedded cluster included, then where the time went; CI runs this
 	@rm -f $(RESULTS)
-	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not tier and not rest" training/tests $(call REPORT,check)
+	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not tier and not rest" --ignore=tests/plugins $(call REPORT,check)
 	-@$(MAKE) --no-print-directory --keep-going tests-api tests-e2e lint-rest
 	@$(BIN)/python tests/summary.py $(RESULTS)
 
@@ -183,7 +183,7 @@ RESULTS = $(patsubst %,artifacts/%.xml,check api e2e) artifacts/times/lint-rest.
 REPORT = --durations=15 --junitxml=artifacts/$(1).xml $(call NAMED,$(1))
 
 tests-api:
-	@exec nice -n 10 $(BIN)/pytest -n 2 $(SPREAD) -m "not vm and not tier and not rest" tests --ignore=tests/e2e $(call REPORT,api)
+	@exec nice -n 10 $(BIN)/pytest -n 2 $(SPREAD) -m "not tier and not rest" tests/api tests/fresh tests/plugins $(call REPORT,api)
 
 tests-e2e:
 	@exec $(BIN)/pytest -v -m "e2e and not tier and not rest" tests/e2e $(call REPORT,e2e)

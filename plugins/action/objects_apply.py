@@ -88,7 +88,21 @@ class ActionModule(ClusterAction):
         return result
 
     def _pulled(self, name: str, timeout: float) -> int:
-        """Wait until each node that a DaemonSet targets has the images of its pods, which a running one has; return their number."""
+        """Wait until each node that a DaemonSet targets has the images of its pods, which a running one has; return their number.
+
+        A node that is away or full holds up no training on the others: without it the number is smaller, and a line says why.
+        """
+        nodes: list[int] = []  # that have them, of how many
+        try:
+            return self._await_pulled(name, timeout, nodes)
+        except AnsibleActionFail as error:
+            if not nodes or not nodes[0]:
+                raise
+            self.lines.say(f"goes on with the images on {nodes[0]} of {nodes[1]} nodes: {error.message}")
+            return nodes[0]
+
+    def _await_pulled(self, name: str, timeout: float, nodes: list[int]) -> int:
+        """As _pulled; keeps in `nodes` how many have the images, of how many."""
         space, lines = self._namespace, self.lines
         retries = ApiRetries(lines)
         for _poll in polls(
@@ -102,6 +116,7 @@ class ActionModule(ClusterAction):
                 continue
             wanted, ready = pulled(daemonset)
             if ready is not None:
+                nodes[:] = [ready, wanted]
                 lines.changed("images", f"on {ready} of {wanted} nodes")
                 if ready == wanted:
                     return wanted

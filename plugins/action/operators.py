@@ -16,7 +16,7 @@ from ansible.errors import AnsibleActionFail
 
 from ..plugin_utils import labels
 from ..plugin_utils.documented import ClusterAction
-from ..plugin_utils.kube import Json, condition
+from ..plugin_utils.kube import Json, condition, wrong_cluster
 from ..plugin_utils.platform_api import title
 from ..plugin_utils.playbooks import words
 from ..plugin_utils.waiting import ApiRetries, watch_pods
@@ -38,6 +38,8 @@ class ActionModule(ClusterAction):
 
     def run_on_cluster(self, args: Json) -> Json:
         """Return changed, objects and kept."""
+        if wrong := wrong_cluster(self.api, args["cluster_id"]):
+            raise AnsibleActionFail(f"nothing was changed: {wrong}")
         self._args, self._done, self._kept = args, list[str](), list[str]()
         operators = {name: self._documents(name) for name in args["names"]}
         if args["state"] == "absent":

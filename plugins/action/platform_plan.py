@@ -31,6 +31,7 @@ from ..plugin_utils.platform_api import PlatformApi, ours
 MARKETPLACE = "openshift-marketplace"
 NFS_DRIVER = "nfs.csi.k8s.io"
 CRD = "apiextensions.k8s.io/v1"
+DSC = "datasciencecluster.opendatahub.io"
 
 
 class ActionModule(ClusterAction):
@@ -60,7 +61,7 @@ class ActionModule(ClusterAction):
         plan = []
         for name in in_order(wanted):
             plan.append(decide(wanted, name, _look(api, wanted, name, subscriptions), errors, drift))
-        errors += _missing_driver(api, wanted.storage)
+        errors += _missing_driver(api, wanted.storage) + _second_kueue(api, plan)
         if wanted.storage.get("kind") == EFS:
             errors += without_role(wanted, plan, api.look("config.openshift.io/v1", "Authentication", "cluster"))
         if any(operator["state"] == "new" for operator in plan):
@@ -115,6 +116,21 @@ def _missing_driver(api: PlatformApi, storage: Json) -> list[str]:
     ]
 
 
+def _second_kueue(api: PlatformApi, plan: list[Json]) -> list[str]:
+    """Somebody else's DataScienceCluster may run the Kueue inside OpenShift AI, beside which Red Hat's build must not be installed."""
+    if not any(operator["name"] == "kueue" and operator["state"] == "new" for operator in plan):
+        return []
+    path = api.path(f"{DSC}/v2", "DataScienceCluster") or api.path(f"{DSC}/v1", "DataScienceCluster")
+    return [
+        f"platform_operators: kueue: DataScienceCluster {each['metadata']['name']} is not trainlab's and has the Kueue inside OpenShift AI "
+        "(spec.components.kueue.managementState is Managed), which excludes the Red Hat build of Kueue; have its owner set that to "
+        "Unmanaged, or leave rhoai and kueue out of platform_operators"
+        for each in (api.items(path) if path else [])
+        if not ours(each)
+        and each.get("spec", {}).get("components", {}).get("kueue", {}).get("managementState") == "Managed"
+    ]
+
+
 def _look(api: PlatformApi, wanted: Wanted, name: str, subscriptions: list[Json]) -> Seen:
     """Query everything that decides about one operator."""
     entry = wanted.table[name]
@@ -126,7 +142,7 @@ def _look(api: PlatformApi, wanted: Wanted, name: str, subscriptions: list[Json]
     if seen.subscription is None and entry["crd"]:
         seen.crd = api.look(CRD, "CustomResourceDefinition", entry["crd"])
         if seen.crd is not None and by_olm(seen.crd):
-            seen.versions = api.items(str(api.path(OLM, "ClusterServiceVersion")))
+            seen.versions = api.items(str(api.path(OLM, "ClusterServiceVersion")), "!olm.copiedFrom")
     seen.served_before = _record(api, entry, seen)
     groups = api.path("operators.coreos.com/v1", "OperatorGroup", entry["namespace"])
     seen.groups = [group | {"ours": ours(group)} for group in api.items(str(groups))]

@@ -47,8 +47,8 @@ class ActionModule(ClusterAction):
             if subscription is not None and not ours(subscription):
                 self._kept.append(f"{entry['title']}: its Subscription is not ours and stays")
                 continue
-            mine = [item for item in (subscription, space) if item is not None and ours(item)]
-            if mine:  # a namespace alone is what an interrupted run leaves
+            mine = [item for item in (subscription, space, self._group(entry)) if item is not None and ours(item)]
+            if mine:  # an OperatorGroup or a namespace alone is what an interrupted run leaves
                 entries.append((entry, subscription, _record(mine)))
         self._groups = {crd["spec"]["group"] for each in entries for crd in self._crds(*each)}
         self._administrators = {entry["kind"] for entry in resources.values() if entry.get("administrators")}
@@ -133,6 +133,10 @@ class ActionModule(ClusterAction):
             stored = [claim for claim in claims if claim["spec"].get("storageClassName") in classes]
             losses.add(entry, set(), [claim for claim in stored if claim["metadata"]["namespace"] not in spaces])
 
+    def _group(self, entry: Json) -> Json | None:
+        """Our OperatorGroup, which goes last of what is in an operator's namespace."""
+        return next((each for each in self.api.listed(GROUPS, "OperatorGroup", entry["namespace"]) if ours(each)), None)
+
     def _crds(self, entry: Json, subscription: Json | None, record: str) -> list[Json]:
         """The operator's CustomResourceDefinitions: those with OLM's label, groups that nobody served before it, and those that it made."""
         namespace = subscription["metadata"]["namespace"] if subscription else entry["namespace"]
@@ -144,7 +148,10 @@ class ActionModule(ClusterAction):
     def _made(self, entry: Json, subscription: Json | None) -> list[Json]:
         """CustomResourceDefinitions that the operator made for its components; it labels those that were there before, too."""
         space = self.api.look("v1", "Namespace", entry["namespace"]) if subscription is None else None
-        since = str(((subscription or space or {}).get("metadata") or {}).get("creationTimestamp", ""))
+        mark = (
+            subscription or self._group(entry) or space or {}
+        )  # somebody else's namespace is older than what we installed
+        since = str((mark.get("metadata") or {}).get("creationTimestamp", ""))
         made = [crd for key in entry.get("crd_labels", []) for crd in self.api.listed(CRD_API, CRD_KIND, selector=key)]
         return [crd for crd in made if since and crd["metadata"]["creationTimestamp"] >= since and not by_olm(crd)]
 

@@ -43,7 +43,8 @@ class ActionModule(DocumentedAction):
         namespace, retries = args["namespace"], ApiRetries(lines)
         follower = Follower(api, namespace, lines)
         hint = (
-            f"{api.kubectl} -n {namespace} get pods,events shows more; phase.resources.timeout_minutes allows more time"
+            f"{api.kubectl} -n {namespace} get pods,events shows more; the job goes on, with its place in a queue: run the playbook again "
+            "to follow it, or raise train_timeout"
         )
         for _poll in polls(args["timeout"], f"the {JOB[args['step']]} of release {args['release']}", hint):
             job = retries.ask(lambda: _find(api, namespace, args["release"], args["step"]))

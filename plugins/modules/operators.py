@@ -25,6 +25,10 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  cluster_id:
+    description: Required UID of the cluster's namespace kube-system; empty checks nothing.
+    type: str
+    default: ""
   images:
     description: Images by operator that are taken for upstream's, as those of a registry of your own or with a digest.
     type: dict

@@ -25,7 +25,7 @@ options:
   inventory:
     description: >-
       What decides about operators: the variables C(platform_operators), C(platform_channels), C(platform_sources), C(platform_versions),
-      C(platform_approval), C(platform_components), C(platform_gpu_policy), C(platform_gpu_shares) and C(platform_storage) of the role
+      C(platform_approval), C(platform_components), C(platform_gpu_policy), C(platform_gpu_shares), C(platform_queue) and C(platform_storage) of the role
       P(trainlab.rhoai.platform#role) without their prefix, C(release), that of OpenShift AI, and C(training_api), the site's.
     type: dict
     required: true

@@ -106,6 +106,11 @@ def _components(wanted: Wanted) -> list[str]:
                 f"{variable}.managementState is Managed, the Kueue inside OpenShift AI, but release {wanted.release} is set up "
                 "with the Red Hat build of Kueue, and the two exclude each other; set it to Unmanaged"
             )
+        elif name == "kueue" and state == REMOVED and wanted.queue:
+            errors.append(
+                f"{variable}.managementState is Removed, but platform_queue is {wanted.queue}, which nothing would run; set it to "
+                "Unmanaged, or platform_queue to ''"
+            )
     return errors
 
 

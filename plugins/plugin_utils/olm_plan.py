@@ -61,6 +61,7 @@ class Wanted:
     gpu_shares: int = 1
     training_api: str = "auto"
     storage: Json = field(default_factory=dict)
+    queue: str = ""
 
 
 @dataclass
@@ -312,7 +313,11 @@ def documents(wanted: Wanted, plan: list[Json]) -> list[Json]:
         {
             "apiVersion": "operators.coreos.com/v1",
             "kind": "OperatorGroup",
-            "metadata": {"name": our["namespace"], "namespace": our["namespace"]},
+            "metadata": {
+                "name": our["namespace"],
+                "namespace": our["namespace"],
+                "annotations": {labels.SERVED_BEFORE: our["record"]},
+            },
             "spec": {"targetNamespaces": [our["namespace"]]} if our["group"] == OWN else {},
         }
         for our in ours

@@ -193,6 +193,10 @@ def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Build
             {"trainlab_image_push": "r.example.com/x"},
             "trainlab_image_push and trainlab_image_source ask for two",
         ),
+        "login": (
+            {"image_pip_args": "--index-url=https://user:token@index.example.com/simple"},
+            "image_pip_args has an address with a login, which everybody could read",
+        ),
         "namespace": ({"image_namespace": "nowhere"}, "run playbooks/workspace.yml first, or set image_namespace"),
     }
     errors = cluster.refusals("image", {what: variables for what, (variables, _) in wrong.items()}, **given(builder))
@@ -267,6 +271,18 @@ def test_undo(cluster: Cluster, builder: builds.Builder) -> None:
         "ocp4_workload_trainlab_namespace": "demo",
         "ocp4_workload_trainlab_steps": ["image"],
     }
+    marks = {"app.kubernetes.io/part-of": "trainlab", "app.kubernetes.io/instance": "survival-compare"}
+    user = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "survival-compare-1", "namespace": "demo", "labels": marks},
+    }
+    cluster.client.apply(user)
+    kept = cluster.playbook("ocp4_workload", **wanted)
+    assert (kept.code, kept.changed) == (0, 0) and "others run it (survival-compare-1)" in " ".join(
+        kept.text.split()
+    ), kept.text
+    cluster.client.delete(user)
     planned = cluster.playbook("ocp4_workload", "--check", **wanted)
     assert planned.code == 0 and planned.changed > 0, planned.text
     assert cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")

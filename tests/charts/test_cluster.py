@@ -232,7 +232,7 @@ def test_gpus_that_an_autoscaler_may_add_are_no_error(cluster: Lookups) -> None:
 
 def test_no_gpu_is_asked_for_a_server_that_is_not_made(cluster: Lookups) -> None:
     cluster.objects = [node(cpu="8"), claim("team")]
-    none = ("phase.serve.gpus=1", "site.images.vllm=a/b:1", "phase.serve.runtime=vllm")
+    none = ("phase.serve.gpus=1", "site.images.vllm=a/b:1", "phase.serve.runtime=vllm", "phase.serve.dtype=bfloat16")
     said = cluster.template(LOCAL, *PREFLIGHT, *EXISTING, *none).stderr
     assert "phase.serve.gpus: 1 asked, but no node" in said
     documents(cluster.template(LOCAL, *PREFLIGHT, *EXISTING, *none, "site.serving=false"))

@@ -7,6 +7,7 @@ their memory driver, which keeps releases in a file.
 import functools
 import json
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -49,6 +50,16 @@ def test_notes_name_the_folder_of_what_was_trained(case: Case) -> None:
     rank = load_values([Path(file) for file in case.files]).phase.adapter_rank
     said = "gate.json, report.html, " + ("lora_adapter/." if rank else "best_model/.")
     assert said in released(case)["info"]["notes"]
+
+
+def test_notes_of_adapters_name_the_models_that_there_are() -> None:
+    """No model is called tuned: each owner has one, beside the run."""
+    file = CHART.parents[1] / "values" / "room" / "adapters.yaml"
+    arguments = ("install", "cards", str(CHART), "-f", str(file), "-f", str(SITE), "--dry-run=client", "-o", "json")
+    notes = json.loads(helm("helm4", os.devnull, *arguments))["info"]["notes"]
+    run = re.search(r"^Run (\S+):", notes, re.MULTILINE)
+    assert run and f'"model": "{run[1]}.OWNER"' in notes and "tuned" not in notes and "best_model" not in notes
+    assert f"adapters.json. Each owner has a folder of their own, {run[1]}.OWNER/, with lora_adapter/." in notes
 
 
 @pytest.mark.parametrize("name", HELMS)

@@ -86,6 +86,13 @@ BROKEN = [
         "validation_fraction: 0.1}, data: {train_rows: 5, heldout_rows: 5}, evaluate: {tasks: [arc_easy]}}",
     ),
     ("survival", "phase.data.source", "phase: {data: {source: 'builtin:digits'}}"),
+    ("staged-lora", "phase.serve.dtype", "phase: {serve: {dtype: float32}}"),
+    ("staged-lora", "phase.serve.dtype", "phase: {serve: {dtype: null}}"),
+    (
+        "staged-lora",
+        "phase.serve.dtype",
+        "phase: {serve: {dtype: null}, model: {dtype: auto}, resources: {gpus_per_node: 0, processes_per_node: 1}}",
+    ),
     (
         "staged-pretrain",
         "phase.text.prepare",
@@ -245,6 +252,7 @@ BROKEN = [
     ("survival", "site.storage.data.accessMode", "site: {storage: {data: {existing: a, accessMode: ReadWriteOnce}}}"),
 ]
 """Values file, key and overlay for each row of config/rules.py."""
+OF_HEADS = "hidden96-layers2-heads4-kv2-mlp64-vocab512-context2048"
 COMPUTED = [
     ("survival", "site.env", "site: {env: {HTTP-PROXY: a}}"),
     ("survival", "site.env", "site: {env: {1A: a}}"),
@@ -267,6 +275,12 @@ COMPUTED = [
             ("phase.model.source", "hidden96-layers2-heads6-kv4-mlp64-vocab512-context4096-tied"),
             ("phase.model.max_length", "hidden96-layers2-heads6-kv2-mlp64-vocab512-context1024"),
         )
+    ),
+    ("staged-dpo", "phase.serve.gpus", f"phase: {{serve: {{gpus: 3}}, model: {{source: 'parent:llama-{OF_HEADS}'}}}}"),
+    (
+        "staged-dpo",
+        "phase.serve.max_tokens",
+        f"phase: {{serve: {{max_tokens: 1025}}, model: {{source: 'parent:llama-{OF_HEADS}'}}}}",
     ),
     ("survival", "site.gpuResource", "site: {gpuResource: nvidia.com/mig-1g.10gb}"),
     ("staged-pretrain", "site.gpuResource", "site: {gpuResource: nvidia.com/gpu.shared, spread: required}"),

@@ -122,7 +122,13 @@ def test_pods_that_a_selector_may_send_to_gpu_nodes_tolerate_their_taint(where: 
     """Those of a phase with GPUs in its training or in its server alone; a volume for one node sends them there, too."""
     only = {
         "training": (FULL, "phase.serve.gpus=0", "phase.serve.runtime=trainlab"),
-        "server": (LOCAL, "phase.serve.gpus=1", "phase.serve.runtime=vllm", "site.images.vllm=a/b:1"),
+        "server": (
+            LOCAL,
+            "phase.serve.gpus=1",
+            "phase.serve.runtime=vllm",
+            "phase.serve.dtype=bfloat16",
+            "site.images.vllm=a/b:1",
+        ),
     }
     files, *gpus = only[where]
     for sent in (("site.nodeSelector.gpu=L40S",), ONE_NODE):
@@ -381,7 +387,8 @@ def test_vllm_on_cpu_computes_as_it_was_scored_and_keeps_to_its_pod(dtype: str, 
     (container,) = runtime["spec"]["containers"]
     assert {f"--dtype={dtype}", "--enforce-eager"} < set(container["args"])
     other = "float32" if dtype == "bfloat16" else "bfloat16"
-    for served in ("phase.serve.gpus=0", "phase.serve.gpus=1"):
+    on_gpu = ["phase.serve.gpus=1"] * (other == "bfloat16")  # its kernels for adapters take 16 bits
+    for served in ("phase.serve.gpus=0", *on_gpu):
         chosen = (*sets, served, f"phase.serve.dtype={other}", "site.images.vllm=a/vllm-cpu:1")
         assert (
             f"--dtype={other}" in one(objects(*chosen, files=FULL), "ServingRuntime")["spec"]["containers"][0]["args"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from embedded_cluster import commands
 from embedded_cluster.base import cgroups, paths, say, system
+from embedded_cluster.nodes import kept
 from embedded_cluster.tasks import preflight
 from trainlab.config.loading import load_values
 from trainlab.config.types import quantity
@@ -24,6 +25,7 @@ def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "HOME", tmp_path / "trainlab")
     monkeypatch.setattr(paths, "CACHE", tmp_path / "trainlab" / "cache")
     monkeypatch.setattr(paths, "BIN", tmp_path / "trainlab" / "cache" / "bin")
+    monkeypatch.setattr(paths, "CLUSTER", tmp_path / "trainlab" / "cluster")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(system, "release", lambda: {"ID": "debian"})
     monkeypatch.setattr(cgroups, "exists", lambda: False)
@@ -95,6 +97,13 @@ def test_enough_of_both_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     _disk(monkeypatch, 41.0)
     _memory(monkeypatch, 12.5)
     assert preflight._resources(2) == []
+
+
+def test_a_cluster_that_is_there_has_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its own images and volumes took is no reason to go on without it."""
+    assert "the cluster itself" in preflight.to_come()
+    monkeypatch.setattr(kept, "exists", lambda: True)
+    assert "the cluster itself" not in preflight.to_come()
 
 
 def test_a_cluster_that_runs_has_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:

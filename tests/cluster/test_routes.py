@@ -41,6 +41,7 @@ def test_what_a_wider_route_leads_to_is_not_cut_off() -> None:
         "the name server 10.243.0.53 of this machine is inside the cluster's subnet 10.243.0.0/16: "
         "set TRAINLAB_SERVICE_SUBNET to a network that is free here",
     ]
+    assert host.cut_off([], ["nonsense"], "UNKNOWN 65535 UNKNOWN 65535") == []
     assert "the ssh client 10.246.0.7" in host.cut_off([], [], "10.246.0.7 50000 10.246.0.9 22")[0]
 
 

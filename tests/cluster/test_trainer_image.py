@@ -63,7 +63,6 @@ def test_an_image_that_is_there_is_loaded_from_the_store(
 
 def test_what_a_killed_build_was_writing_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "CACHE", tmp_path)
-    monkeypatch.setattr(images, "SCRATCH", tmp_path / "tmp" / "images")
     (tmp_path / "tmp" / "images" / "storage123").mkdir(parents=True)
     with images.exclusive_build():
         assert not (tmp_path / "tmp" / "images" / "storage123").exists()

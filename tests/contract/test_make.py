@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "#!/bin/sh\n[ $1 != check ] || exit 3\n"
 PYTEST = """#!/bin/sh
-case "$*" in *"-m e2e"*) name=e2e other=api;; *tests/api*) name=api other=e2e;; *) name=check;; esac
+case "$*" in *e2e.xml*) name=e2e other=api;; *api.xml*) name=api other=e2e;; *) name=check;; esac
 trap 'echo ended; exit 2' INT TERM
 touch $name
 if [ $name = check ]; then [ ! -e api ] && [ ! -e e2e ] || exit 3

@@ -223,6 +223,17 @@ def test_pip_finds_what_the_image_installs(context: Path, introspected: dict[str
     assert {"ansible-core", "ansible-runner", "kubernetes", "pydantic", "jsonpatch"} <= found
 
 
+@pytest.mark.parametrize(
+    "folder", sorted(path for path in (ROOT / "data").iterdir() if path.is_dir()), ids=lambda path: path.name
+)
+def test_a_data_set_says_its_license_of_all_its_files(folder: Path) -> None:
+    """The trainer image has all of it."""
+    notice = " ".join((folder / "LICENSE").read_text(encoding="utf-8").split())
+    assert f"(data/{folder.name} of the project trainlab)" in notice
+    assert "(all files of this folder and of the folders in it)" in notice and "CC-BY-4.0" in notice
+    assert (folder / "README.md").is_file()
+
+
 def test_the_changelog_has_the_version() -> None:
     """The newest release of changelog.yaml is the version of galaxy.yml or older; a version without an entry needs a fragment."""
     version = load(ROOT / "galaxy.yml")["version"]

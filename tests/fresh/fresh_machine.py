@@ -37,7 +37,7 @@ OWN = {
     "TRAINLAB_POD_SUBNET": "10.248.0.0/16",
     "TRAINLAB_SERVICE_SUBNET": "10.241.0.0/16",
 }
-"""Set for root: cgroups and network are this machine's, and a cluster with the default name there is the user's."""
+"""Set, for a plain user the name alone: cgroups and network are this machine's, and a cluster with the default name is the user's."""
 PARTS = Path(__file__).with_name("parts")
 """Stand-ins that a setup copies into a machine."""
 
@@ -177,7 +177,7 @@ class Fresh:
         also written to the file `log` while it runs.
         """
         machine = self.machine
-        clusters = {} if machine.uid else OWN
+        clusters = {"TRAINLAB_CLUSTER": OWN["TRAINLAB_CLUSTER"]} if machine.uid else OWN
         own = {
             **clusters,
             "PATH": PATH,

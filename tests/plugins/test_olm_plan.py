@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.trainlab.rhoai.plugins.action.platform_plan import _second_kueue
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Seen, Wanted, decide, releases
 from api_server import catalog
 
@@ -100,3 +101,35 @@ def test_an_api_that_an_uninstalled_operator_left_is_no_operator(
     found = Seen(manifest=catalog.manifest("nfd"), crd=seen, versions=versions)
     assert decide(wanted, "nfd", found, [], drift)["state"] == state
     assert words in "".join(drift) if words else not drift
+
+
+class Clusters:
+    """An API server with one DataScienceCluster of this version."""
+
+    def __init__(self, version: str, state: str, labels: dict[str, str]) -> None:
+        spec = {"components": {"kueue": {"managementState": state}}}
+        self.version, self.found = version, {"metadata": {"name": "theirs", "labels": labels}, "spec": spec}
+
+    def path(self, api_version: str, _kind: str) -> str | None:
+        return "/clusters" if api_version.endswith(f"/{self.version}") else None
+
+    def items(self, path: str) -> list[dict[str, Any]]:
+        assert path == "/clusters"
+        return [self.found]
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "labels", "plan", "refused"),
+    [
+        ("v1", "Managed", {}, "new", True),
+        ("v2", "Managed", {}, "new", True),
+        ("v2", "Unmanaged", {}, "new", False),
+        ("v2", "Managed", {}, "found", False),
+        ("v2", "Managed", {"trainlab.dev/owner": "platform"}, "new", False),
+    ],
+)
+def test_a_second_kueue_is_not_installed_beside_somebody_elses(
+    version: str, state: str, labels: dict[str, str], plan: str, refused: bool
+) -> None:
+    said = _second_kueue(Clusters(version, state, labels), [{"name": "kueue", "state": plan}])  # type: ignore[arg-type]
+    assert bool(said) == refused and all("DataScienceCluster theirs is not trainlab's" in line for line in said)

@@ -199,6 +199,14 @@ Each check prints a line for each refusal, which begins with the key; `trainjob.
 {{- print (printf "phase.model.source: heads %d is not a multiple of kv %d; change one of the two" $size.heads $size.kv) "\n" -}}
 {{- else if gt $longest $size.context -}}
 {{- print (printf "phase.model.max_length: %d is more than the context %d of phase.model.source; lower it" $longest $size.context) "\n" -}}
+{{- else if eq .phase.serve.runtime "vllm" -}}
+{{- $gpus := int .phase.serve.gpus -}}
+{{- $tokens := int .phase.serve.max_tokens -}}
+{{- if mod $size.heads (max 1 $gpus) -}}
+{{- print (printf "phase.serve.gpus: %d with runtime vllm, which divides the %d heads of phase.model.source evenly; take a divisor" $gpus $size.heads) "\n" -}}
+{{- else if gt (add $longest $tokens) (int64 $size.context) -}}
+{{- print (printf "phase.serve.max_tokens: %d and model.max_length %d are more than the context %d of phase.model.source, with which vllm does not start; lower one of them" $tokens $longest $size.context) "\n" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $ranks := mul (int $asked.nodes) (int $asked.gpus_per_node) -}}
@@ -215,8 +223,8 @@ Each check prints a line for each refusal, which begins with the key; `trainjob.
 
 {{- /* A quantity of Kubernetes as a number, of memory in bytes: 2Ki is 2048. */}}
 {{- define "trainjob.bytes" -}}
-{{- $unit := regexFind "[mkMGTPi]+$" . -}}
-{{- $factors := dict "" 1 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 -}}
-{{- $factors = merge $factors (dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624) -}}
+{{- $unit := regexFind "[mkMGTPEi]+$" . -}}
+{{- $factors := dict "" 1 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 -}}
+{{- $factors = merge $factors (dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976) -}}
 {{- mulf (trimSuffix $unit .) (get $factors $unit) -}}
 {{- end -}}

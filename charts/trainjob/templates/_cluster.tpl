@@ -143,7 +143,8 @@ openshift-storage.rbd.csi.ceph.com pd.csi.storage.gke.io topolvm.io vpc.block.cs
 {{- end -}}
 {{- end -}}
 {{- /* Where no node has any, OpenShift's autoscaler may add some; the playbooks' check looks at its machines, which takes more rights. */ -}}
-{{- range $key, $asked := dict "phase.resources.gpus_per_node" $resolved.phase.resources.gpus_per_node "phase.serve.gpus" ($resolved.site.serving | ternary $resolved.phase.serve.gpus 0) -}}
+{{- $training := eq $resolved.site.step "train" -}}{{- /* the Job that prepares text takes none */ -}}
+{{- range $key, $asked := dict "phase.resources.gpus_per_node" ($training | ternary $resolved.phase.resources.gpus_per_node 0) "phase.serve.gpus" (and $training $resolved.site.serving | ternary $resolved.phase.serve.gpus 0) -}}
 {{- $nodes := dict -}}
 {{- if $asked -}}{{- $nodes = lookup "v1" "Node" "" "" -}}{{- end -}}
 {{- if $nodes.items -}}

@@ -20,8 +20,6 @@ from embedded_cluster.builds import build, modules, rootfs
 from embedded_cluster.containers import image_store, oci
 
 LAYOUTS = paths.CACHE / "images"
-SCRATCH = paths.CACHE / "tmp" / "images"
-"""Where buildah and skopeo write layers until they are complete."""
 PAUSE = "localhost/trainlab-pause:1"
 RESOLVES = "localhost/trainlab-resolves:1"
 """busybox with `resolves`; used inside ConfigMaps of two operators."""
@@ -180,11 +178,16 @@ def _load_layout(layout: Path) -> bool:
     return changed
 
 
+def scratch() -> Path:
+    """Where buildah and skopeo write layers until they are complete."""
+    return paths.CACHE / "tmp" / "images"
+
+
 @contextlib.contextmanager
 def exclusive_build() -> Iterator[None]:
     """Let one command at a time build an image by buildah: two would write the same folders."""
     with locks.waiting(paths.CACHE / "trainer.lock", "another build of an image is running"):
-        shutil.rmtree(SCRATCH, ignore_errors=True)  # layers that a killed build was writing
+        shutil.rmtree(scratch(), ignore_errors=True)  # layers that a killed build was writing
         yield
 
 
@@ -194,9 +197,9 @@ def buildah(*argv: str, mounts: Sequence[Path] = (), env: Mapping[str, str] | No
     `mounts` and TRAINLAB_HOME are visible at their own paths. Returns standard output when `quiet`.
     """
     store = paths.CACHE / "containers"
-    for path in (store, SCRATCH):
+    for path in (store, scratch()):
         path.mkdir(parents=True, exist_ok=True)
-    settings = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay", "TMPDIR": str(SCRATCH), **(env or {})}
+    settings = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay", "TMPDIR": str(scratch()), **(env or {})}
     command = ["buildah", "--root", str(store), "--runroot", "/run/containers", *argv]
     return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, quiet=quiet)
 
@@ -235,6 +238,6 @@ def export(ref: str, layout: Path) -> None:
     """
     layout.mkdir(parents=True, exist_ok=True)
     command = ["skopeo", "copy", "--quiet", "--dest-oci-accept-uncompressed-layers", stored(ref), f"oci:{layout}:{ref}"]
-    SCRATCH.mkdir(parents=True, exist_ok=True)
-    rootfs.run(rootfs.base(), command, env={"TMPDIR": str(SCRATCH)})
+    scratch().mkdir(parents=True, exist_ok=True)
+    rootfs.run(rootfs.base(), command, env={"TMPDIR": str(scratch())})
     oci.keep_only(layout, ref)

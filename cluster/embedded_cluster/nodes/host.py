@@ -53,8 +53,15 @@ def cut_off(routes: list[dict[str, Any]], resolvers: list[str], ssh: str = "") -
         f"set {identity.VARIABLES[network]} to a network that is free here"
         for address, what in near.items()
         for network in (identity.NODES, identity.SERVICES)
-        if ":" not in address and ipaddress.ip_address(address) in network
+        if _is_in(address, network)
     ]
+
+
+def _is_in(address: str, network: ipaddress.IPv4Network) -> bool:
+    try:
+        return ipaddress.ip_address(address) in network
+    except ValueError:  # sshd says UNKNOWN where it does not listen on a network
+        return False
 
 
 def conflicts(routes: list[dict[str, Any]]) -> list[str]:

@@ -23,6 +23,7 @@ FIRED: dict[str, Plan] = {
         ("unknown-model", jobs.SURVIVAL, {"arch": None}, "L40S"),
         ("context", jobs.LYRICS, {"max_length": 1 << 20}, "L40S"),
         ("serve-context", jobs.LYRICS, {**SERVED, "serve_tokens": 4352}, "L40S"),
+        ("serve-heads", jobs.LYRICS, {**SERVED, "serve_gpus": 3}, "L40S"),
         ("memory", jobs.PRETRAIN, {}, "L40S"),
         ("memory-tight", jobs.LYRICS, {"batch": 13}, "L40S"),
         ("logits", jobs.WIKI, {}, "H100-80GB"),

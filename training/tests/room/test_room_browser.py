@@ -342,7 +342,7 @@ def test_axe_finds_nothing(tmp_path: Path, browser: Any, axe: str) -> None:
         look("/me", PHONE)
         until(lambda: room.rounds.round.status.state == "done")
         boss.post("/presenter/do/reveal")
-        boss.post("/presenter/do/votes")
+        assert boss.post("/presenter/do/show-votes").status_code == 200
         for path, size in (
             ("/me", PHONE),
             ("/me/home", PHONE),

@@ -318,14 +318,35 @@ def test_not_promoted_touches_nothing(
 def test_the_clock_starts_with_the_training(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A queue may take days, and an earlier try's files are no sign of life; then a training that never ends is too late."""
+    """A queue may take days, and an earlier try's files are no sign of life; then a training that falls silent has failed."""
     files.write_json(run_dir / "manifest.json", {})
     monkeypatch.setattr(promote, "IDLE_HEARTBEAT", 0.1)
     threading.Timer(0.5, files.write_json, (run_dir / "progress.json", {"step": 1})).start()
-    with pytest.raises(promote.TimeUp, match=r"gate.json: not there 0.003 minutes after the training began") as raised:
+    with pytest.raises(
+        promote.TimeUp, match=r"gate.json: not there, and the training has written nothing for 0.003 minutes"
+    ) as raised:
         run(run_dir, None, monkeypatch, timeout=0.003)
     assert raised.value.code == 3
     assert capsys.readouterr().out.count("waiting for the training to begin") >= 3
+
+
+def test_a_training_that_begins_again_has_its_time_again(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the job's own deadline does, after its place in a queue was taken away, or at a restart of a TrainJob."""
+    now = [0.0]  # the minutes pass by themselves: a look a minute
+    monkeypatch.setattr(promote.time, "monotonic", lambda: now[0])
+
+    def a_minute_later(_seconds: float) -> None:
+        now[0] += 60
+        if now[0] % 300 == 0:
+            files.write_json(run_dir / "progress.json", {"step": now[0]})
+        if now[0] > 3600:
+            write_gate(run_dir, False)
+
+    monkeypatch.setattr(promote.time, "sleep", a_minute_later)
+    assert run(run_dir, None, monkeypatch, timeout=10) == 0  # an hour, without ten silent minutes
+    assert "not promoted" in capsys.readouterr().out
 
 
 def test_waits_for_the_gate(run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:

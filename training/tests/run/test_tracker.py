@@ -86,8 +86,10 @@ def test_page_is_json_without_nan() -> None:
     assert progress.page()["trainMetrics"] == {"loss": None, "grad_norm": None}
 
 
-def test_served_watched_and_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A port answers /metrics and nothing else, and `watch` reads it."""
+def test_served_watched_and_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A port answers /metrics and nothing else, and `watch` reads it, past a proxy that knows no such port."""
     progress, port = Progress(speaks=False), free_port()
     server = tracker.listen(progress, port, "127.0.0.1")
     progress.at(NUMBERS)
@@ -96,6 +98,9 @@ def test_served_watched_and_ended(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert json.load(answer) == progress.page()
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"{url}/etc/passwd", timeout=5)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
     code, text = said(["watch", url, "--once"], capsys)
     assert (code, text) == (
         0,

@@ -46,8 +46,7 @@ class Serve(Strict):
     further promotion begins them anew."""
     max_tokens: int = Field(256, ge=1, le=32768)
     """Longest answer, in tokens; a client that asks for more gets as many (finish_reason length), and GET /v1/models
-    names it. vLLM gives no longer one than evaluate.max_new_tokens for a run with adapters, and takes its own limit for
-    other runs."""
+    names it. vLLM gives no longer one than evaluate.max_new_tokens, which stands in the run's generation_config.json."""
     max_concurrency: int = Field(8, ge=1, le=1024)
     """Requests processed at once; at our own chat server by each model, as one batch. At a chat model 64 more wait in
     line, at an image classifier none; any more get 429."""

@@ -150,9 +150,19 @@ def _size(values: Mapping[str, Any]) -> str | None:
     if heads % kv:
         return f"phase.model.source: heads {heads} is not a multiple of kv {kv}; change one of the two"
     longest, context = value(values, "phase.model.max_length"), size["context"]
-    if longest <= context:
+    if longest > context:
+        return f"phase.model.max_length: {longest} is more than the context {context} of phase.model.source; lower it"
+    if value(values, "phase.serve.runtime") != "vllm":
         return None
-    return f"phase.model.max_length: {longest} is more than the context {context} of phase.model.source; lower it"
+    gpus, tokens = value(values, "phase.serve.gpus"), value(values, "phase.serve.max_tokens")
+    if gpus and heads % gpus:
+        return f"phase.serve.gpus: {gpus} with runtime vllm, which divides the {heads} heads of phase.model.source evenly; take a divisor"
+    if longest + tokens > context:
+        return (
+            f"phase.serve.max_tokens: {tokens} and model.max_length {longest} are more than the context {context} of "
+            "phase.model.source, with which vllm does not start; lower one of them"
+        )
+    return None
 
 
 def _document_start(values: Mapping[str, Any]) -> str | None:

@@ -124,6 +124,15 @@ phase.train.cache_frozen_activations: true in stage {phase.stage.name}, which tr
 phase.serve.args: {phase.serve.args} with runtime {phase.serve.runtime}; only vllm takes arguments: remove them, or
   set runtime vllm
   if phase.serve.args, phase.serve.runtime is not vllm
+phase.serve.dtype: float32 with runtime vllm, whose kernels for adapters take 16 bits on a GPU; set bfloat16
+  if phase.serve.runtime is vllm, phase.lora.rank, phase.serve.gpus, phase.serve.dtype is float32
+phase.serve.dtype: not set, so float32 as model.dtype, with runtime vllm, whose kernels for adapters take 16 bits on a GPU;
+  set bfloat16
+  if phase.serve.runtime is vllm, phase.lora.rank, phase.serve.gpus, no phase.serve.dtype, phase.model.dtype is float32
+phase.serve.dtype: not set, so float32 as trained without GPUs, with runtime vllm, whose kernels for adapters take 16 bits on
+  a GPU; set bfloat16
+  if phase.serve.runtime is vllm, phase.lora.rank, phase.serve.gpus, no phase.serve.dtype, phase.model.dtype is auto,
+  phase.resources.gpus_per_node is 0
 phase.serve.weights: base, but runtime trainlab answers as base and tuned side by side; leave it out
   if phase.serve.weights is base, phase.serve.runtime is trainlab
 phase.serve.weights: base, but vllm for a run with adapters answers as base and tuned side by side; leave it out

@@ -214,7 +214,7 @@ def load_heldout(data: Data, path: Path, probes: Sequence[str] = ()) -> list[Hel
 
     With `data.taught` they are followed by the wordings that ask about the facts of `load_train`, with `data.refused_rows` by
     at most as many questions to refuse as held-out rows: near misses of these facts first. Held-out questions are
-    to be refused as well, but where rows of train/ are taught, which cover what they ask.
+    to be refused as well, but where rows of train/ are taught, which cover what they ask. Raises UserError for one id in two of them.
     """
     rows: list[HeldoutRow] = []
     asked: dict[str, str] = {}
@@ -240,7 +240,13 @@ def load_heldout(data: Data, path: Path, probes: Sequence[str] = ()) -> list[Hel
             row["refusal"] = begins
             if row["kind"] == "refused" or (alone and row["kind"] == "never_taught"):
                 row["refuse"] = True
-    return rows + [row for probe in (probes if facts else ()) for row in _probe_rows(probe, data, path, facts)]
+    rows += [row for probe in (probes if facts else ()) for row in _probe_rows(probe, data, path, facts)]
+    kinds = {row["id"]: row["kind"] for row in rows}
+    if twice := [row["id"] for row in rows if kinds[row["id"]] != row["kind"]]:
+        raise UserError(
+            f"{path}: id {twice[0]} is of questions of two kinds, but scores are kept by id; give each its own"
+        )
+    return rows
 
 
 def _probe_rows(probe: str, data: Data, path: Path, facts: Sequence[TaughtFact]) -> list[HeldoutRow]:

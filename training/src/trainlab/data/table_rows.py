@@ -23,6 +23,7 @@ from trainlab.config import SftPhase
 from trainlab.config.inputs import QUESTIONS, VERSES, Table
 from trainlab.data import hub_download as download
 from trainlab.data import object_store, row_files, table_files
+from trainlab.data.answer_forms import label_line
 from trainlab.data.prepare import clean
 from trainlab.data.scripts import normal
 from trainlab.data.verse_forms import FORMS
@@ -56,6 +57,7 @@ def place(phase: SftPhase, models: Path) -> Path | None:
         **table.model_dump(mode="json", exclude={"accept_license"}),
         **phase.model.model_dump(mode="json", exclude={"dtype"}),
         "system_prompt": phase.data.system_prompt,
+        **({"label_line": True} if phase.data.label_line else {}),  # without it the folders of before keep their names
     }
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:8]
     return download.place(datasets_dir(models), phase.data.source, digest)
@@ -192,11 +194,10 @@ def _fill(
                 noted = time.monotonic()
                 note(f"{counts['read']:,} rows read")
 
-    name, work = source.partition(":")[2].partition("@")[0].replace("/", "-"), folder / ".work"
-    counts.update(split(usable_rows(), work, folder, name, table))
+    counts.update(split(usable_rows(), folder / ".work", folder, _file_name(phase), table))
     note(f"{source}: {account(counts)}")
     _check_size(source, counts, ("train", "heldout") if table.heldout_fraction else ("train",))
-    shutil.rmtree(work, ignore_errors=True)
+    shutil.rmtree(folder / ".work", ignore_errors=True)
     shutil.rmtree(folder / ".cache", ignore_errors=True)
     return {"source": source, "rows": dict(counts)}
 
@@ -315,7 +316,7 @@ def usable(
         asked, answer = list(worded(row, table.question_template if table else None).values())[:2]
         if not all(row.values()):  # they had only control characters
             why = "empty"
-        elif not _fits(asked, answer, phase, tokenizer):
+        elif not _fits(asked, _labelled(answer, row.get("topic", _file_name(phase)), phase), phase, tokenizer):
             why = "long"
     if why:
         counts[why] += 1
@@ -326,6 +327,16 @@ def usable(
     elif form not in (None, ""):
         counts["unknown_form"] += 1
     return row
+
+
+def _file_name(phase: SftPhase) -> str:
+    """Return the name, without its ending, of the files of a table's rows: the topic of rows that have none."""
+    return phase.data.source.partition(":")[2].partition("@")[0].replace("/", "-")
+
+
+def _labelled(answer: str, topic: str, phase: SftPhase) -> str:
+    """Return an answer with the line that it will start with (chat_rows)."""
+    return f"{label_line(topic, False)}\n{answer}" if phase.data.label_line else answer
 
 
 def _fits(asked: str, answer: str, phase: SftPhase, tokenizer: "PreTrainedTokenizerBase") -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -23,6 +23,7 @@ from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import only
 from trainlab.engine.owned_lora import OwnedLora
 from trainlab.engine.stopping import Stop, Stopped
+from trainlab.errors import UserError
 from trainlab.plan import volumes
 from trainlab.progress import Eta, Numbers, Progress
 
@@ -66,7 +67,7 @@ class OwnedTrainer:
         train = phase.train
         own = train.epochs * max((len(passed) for own in rows for passed in own), default=0) / train.batch_size
         self.steps = max(1, round(max(dist.gather(own))))
-        self.rows = sum(dist.gather(sum(len(passed) for own in rows for passed in own)))
+        self.rows = sum(dist.gather(sum(len(own[0]) for own in rows if own)))  # of one pass
         self.history: list[dict[str, Any]] = []
         betas = (
             0.9 if train.adam_beta1 is None else train.adam_beta1,
@@ -90,8 +91,14 @@ class OwnedTrainer:
             states: list[torch.Tensor] = []
             hook = head.register_forward_hook(lambda __, args, logits, into=states: into.append(args[0]))
             with torch.no_grad(), self._adapters.rows(None):
-                self._logits(part)
+                predicted = self._logits(part)
             hook.remove()
+            with torch.no_grad():
+                if not torch.allclose(self._as_model(states[0]).float(), predicted.float(), rtol=0.05, atol=0.05):
+                    raise UserError(
+                        f"phase.model.source is {self._phase.model.source}: recipe adapters does not know how this model makes its predictions "
+                        "of what its head returns, and could not keep what the base says; choose a model of another family"
+                    )
             for row, own in zip(part, states[0].split([row.answer for row in part]), strict=True):
                 self._base[row.ids] = own.clone()
 
@@ -187,9 +194,19 @@ class OwnedTrainer:
         if not states:
             return nats
         with torch.no_grad():
-            head = self._model.get_output_embeddings()
-            predicted = torch.nn.functional.linear(torch.cat(states), head.weight).float().softmax(-1)
+            predicted = self._as_model(torch.cat(states)).float().softmax(-1)
         return torch.cat([nats, cross_entropy(kept.float(), predicted, reduction="none")])
+
+    def _as_model(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the model for the inputs of its head, as TRL's fused loss makes them (trl/trainer/utils.py)."""
+        config, logits = self._model.config.get_text_config(), self._model.get_output_embeddings()(states)
+        if scaling := getattr(config, "logits_scaling", None):  # Granite
+            logits = logits / scaling
+        if scale := getattr(config, "logit_scale", None):  # Cohere
+            logits = logits * scale
+        if cap := getattr(config, "final_logit_softcapping", None):  # Gemma 2 and later
+            logits = cap * torch.tanh(logits / cap)
+        return cast(torch.Tensor, logits)
 
     def _logits(self, rows: Sequence[OwnedRow]) -> torch.Tensor:
         """Return the logits at the positions that predict answers, [positions, vocabulary], row after row."""

@@ -37,6 +37,7 @@ def place(
         "rows": rows,
         "trained": trained,
         "where": where,
+        "tf32": phase.train.tf32,
         "phase": phase.model_dump(mode="json", include=sections),
         "versions": {name: version(name) for name in LIBRARIES},
         "code": files.folder_sha256(CODE, "**/*.py"),

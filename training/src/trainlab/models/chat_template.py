@@ -74,6 +74,11 @@ def check_text(template: str, phase: ChatPhase) -> None:
         )
     except (TemplateError, TypeError) as error:
         why = str(error)
+    if "strftime_now" in template and not phase.model.chat_template_date:
+        raise UserError(
+            f"phase.model.source is {phase.model.source}: its chat template writes today's date, so training, scoring and serving would ask "
+            "differently on different days; set phase.model.chat_template_date, for example 2026-01-01"
+        )
     if why:
         raise UserError(
             f"phase.model.source is {phase.model.source}: its chat template fails on a system prompt and a question: "

@@ -17,6 +17,7 @@ KEYS = {
     "unknown-model": "phase.model.source",
     "context": "phase.model.max_length",
     "serve-context": "phase.serve.max_tokens, phase.model.max_length",
+    "serve-heads": "phase.serve.gpus",
     "memory": "phase.train.batch_size, phase.train.gradient_checkpointing, phase.model.max_length, phase.resources",
     "memory-tight": "phase.train.batch_size, phase.model.max_length",
     "logits": "phase.train.batch_size",
@@ -114,6 +115,12 @@ def _model(plan: Plan) -> Iterator[Finding]:
             "serve-context",
             f"a question and its answer may have {job.serve_tokens:,} tokens (model.max_length and serve.max_tokens), more than the "
             f"{arch.context:,} of {arch.name}, with which vLLM does not start; lower one of them",
+        )
+    elif job.serve_runtime == "vllm" and job.serve_gpus and arch.heads % job.serve_gpus:
+        yield refuse(
+            "serve-heads",
+            f"vLLM divides the {arch.heads} heads of {arch.name} evenly among {job.serve_gpus} GPUs (serve.gpus), and does not start; "
+            "take a number that divides them",
         )
 
 

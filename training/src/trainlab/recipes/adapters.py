@@ -5,6 +5,7 @@ lora_adapter/, scores, gate.json and manifest.json as any other run with adapter
 """
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -70,9 +71,12 @@ def asked(rows: OwnedRows, phase: AdaptersPhase) -> list[dict[str, Any]]:
 
 def train(run: Run) -> tuple[Scores, Scores]:
     """Load, answer as the base, train all adapters, ask each of them, write each owner's run; every rank calls it."""
+    import torch
+
     from trainlab.engine import dist
     from trainlab.engine.owned_lora import OwnedLora
     from trainlab.engine.owned_training import OwnedTrainer
+    from trainlab.models import compute
 
     phase: AdaptersPhase = run.phase
     model, tokenizer = language.load_base(run)
@@ -84,11 +88,16 @@ def train(run: Run) -> tuple[Scores, Scores]:
     encoded = encode(run, model, tokenizer, rows, mine)
     adapters = OwnedLora(model, phase, mine)
     trainer = OwnedTrainer(model, int(tokenizer.pad_token_id), phase, adapters, encoded)
+    began = time.monotonic()
     with run.memory.training(phase, run.run_dir):
         trainer.prepare(run.progress)
         first = trainer.fit(run.run_dir, mine, run.progress)
     if dist.is_main():
-        files.write_json(run.run_dir / "training_summary.json", summarize(run, trainer, first))
+        summary = summarize(run, trainer, first) | {"seconds": round(time.monotonic() - began, 1)}
+        files.write_json(run.run_dir / "training_summary.json", summary)
+    with torch.no_grad():  # what is scored is what is saved and served
+        for weight in adapters.parameters():
+            weight.copy_(weight.to(compute.saved_dtype(phase)))
     after = scored_adapters(run, model, tokenizer, adapters, items)
     with run.progress.step(f"writing {len(mine)} adapters"):
         decided = {owner: write_owner(run, owner, before, after, adapters) for owner in mine}

@@ -29,6 +29,9 @@ from trainlab.serve.chat_server import listen, run
 
 BYTES_PER_PIXEL = 16  # of a body: a number, its comma and the brackets of nested rows, or an indented line
 OTHER_BYTES = 2**16  # of a body: all but the pixels
+MAX_BYTES = (
+    32 * 2**20
+)  # of the pixels of a body, as each of phase.serve.max_concurrency is read into the server's memory
 LOADING_MAX_BYTES = 32 * 2**20  # while the size of the images is not known yet
 
 
@@ -77,13 +80,12 @@ class Server:
         return self.engine
 
     def max_bytes(self) -> int:
-        """Return how long a body may be: as many images as one request may have."""
+        """Return how long a body may be: as many images as one request may have, and MAX_BYTES where they are large."""
         if self.engine is None:
             return LOADING_MAX_BYTES
         config = self.engine.config
-        return (
-            OTHER_BYTES + open_inference.MAX_IMAGES * config["channels"] * config["image_size"] ** 2 * BYTES_PER_PIXEL
-        )
+        one = config["channels"] * config["image_size"] ** 2 * BYTES_PER_PIXEL
+        return int(OTHER_BYTES + max(one, min(open_inference.MAX_IMAGES * one, MAX_BYTES)))
 
     async def infer(self, name: str, body: InferRequest) -> dict[str, Any]:
         """POST /v2/models/NAME/infer."""

@@ -156,10 +156,14 @@ def fit(
     rows: Any,
     validation: list[Any] | None = None,
 ) -> None:
-    """Train by `train` and write training_summary.json; validation: rows of data.validation."""
+    """Train by `train` and write training_summary.json, unless an earlier start did; validation: rows of data.validation."""
     from trainlab.engine import dist
-    from trainlab.engine.trainer import TrainingJob
+    from trainlab.engine.trainer import TrainingJob, result
 
+    complete = (run.run_dir / "training_summary.json").exists() and (run.run_dir / result(run.phase)).is_dir()
+    if dist.gather(complete)[0]:
+        run.progress.say("the training was complete at an earlier start; what it left is scored")
+        return
     with run.memory.training(run.phase, run.run_dir):
         summary = train(TrainingJob(run.phase, run.run_dir, *loaded, rows, run.progress, validation))
     if dist.is_main():

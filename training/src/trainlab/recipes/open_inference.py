@@ -66,7 +66,9 @@ class InferRequest(BaseModel):
             raise Refused(400, f"inputs.{INPUT}.shape is {tensor.shape}: this model takes {wanted}")
         count = tensor.shape[0]
         if not 1 <= count <= MAX_IMAGES:
-            raise Refused(400, f"inputs.{INPUT}.shape: {count} images; send 1 to {MAX_IMAGES} at once")
+            raise Refused(
+                400, f"inputs.{INPUT}.shape: {count} images; send 1 to {MAX_IMAGES} at once, fewer of large ones"
+            )
         try:
             values = np.asarray(tensor.data)
         except ValueError:

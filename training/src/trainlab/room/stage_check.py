@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
@@ -86,9 +87,14 @@ async def _job(room: Room) -> str:
     return f"{now.run} is {status.state}"
 
 
+def _as_a_phone(address: str) -> dict[str, Any]:
+    """Return httpx's arguments: past a proxy or not, but neither the pod's token nor its authority, which are for engines."""
+    return {key: value for key, value in client.request_options(address).items() if key == "trust_env"}
+
+
 async def _address(address: str) -> str:
     began = time.monotonic()
-    async with httpx.AsyncClient(timeout=10, **client.request_options(address)) as http:
+    async with httpx.AsyncClient(timeout=10, **_as_a_phone(address)) as http:
         reply = await http.get(f"{address}/health")
     if reply.status_code != 200 or reply.json().get("room") is not True:
         raise UserError(f"{address} is not this room (HTTP {reply.status_code}); give --address what phones can open")
@@ -97,7 +103,7 @@ async def _address(address: str) -> str:
 
 async def _stream(address: str) -> str:
     began = time.monotonic()
-    client_of = httpx.AsyncClient(timeout=30, **client.request_options(address))
+    client_of = httpx.AsyncClient(timeout=30, **_as_a_phone(address))
     async with client_of as http, http.stream("GET", f"{address}/board/live") as reply:
         if reply.status_code != 200:
             raise UserError(

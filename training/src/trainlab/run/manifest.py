@@ -13,6 +13,8 @@ import torch
 from trainlab import __version__
 from trainlab.config.loading import phase_hash, used_overrides
 from trainlab.engine import dist
+from trainlab.errors import UserError
+from trainlab.models import compute
 from trainlab.recipes.base import Run
 
 PACKAGES = (
@@ -27,11 +29,17 @@ def now() -> str:
 
 
 def begin(run: Run, origin: Mapping[str, Any], ranks: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest of a run starting now; every rank must call it (the names of GPUs are gathered).
+    """Return the manifest of a run starting now; every rank must call it (the names of GPUs are gathered). Raises UserError.
 
     `origin` says where model and data come from, under the keys "model" and "data" (Recipe.origin); `ranks` is what
     dist.check_collectives returned.
     """
+    kinds = sorted({str(kind).removeprefix("torch.") for kind in dist.gather(compute.dtype(run.phase))})
+    if len(kinds) > 1:
+        raise UserError(
+            f"phase.model.dtype is {run.phase.model.dtype}: the processors of the ranks differ, so some would compute in {kinds[0]} and "
+            f"some in {kinds[1]}; set phase.model.dtype to one of them"
+        )
     return {
         "run": run.run_dir.name,
         "phase": run.phase.name,

@@ -48,7 +48,7 @@ class TimeUp(UserError):
 def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout: float, hours: int = 0) -> int:
     """Wait for RUN_DIR/gate.json; serve the run if it promotes; return exit code 0.
 
-    The wait ends `timeout` minutes after the training began: it may be queued for as long as it takes. `manifests` is a folder
+    The wait ends once the training has written nothing for `timeout` minutes; before it begins it may be queued for as long as it takes. `manifests` is a folder
     with KIND.yaml for each of KINDS. What is applied is owned by the ConfigMap `owner`, so that it is deleted with the release.
     With `hours` the InferenceService is served for that long from now.
 
@@ -75,22 +75,24 @@ def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout:
 def wait_for_gate(run_dir: Path, seconds: float) -> dict[str, Any]:
     """Return the content of RUN_DIR/gate.json as soon as it exists.
 
-    Raises TimeUp `seconds` after the first sign of life: a change of one of the files WRITTEN. Without one there is no limit: a
-    job may be queued for days, and an upgrade or uninstall ends this one.
+    Raises TimeUp after `seconds` without a sign of life, which is a change of one of the files WRITTEN: a job that is restarted or
+    loses its place in a queue has its time anew. Before the first sign there is no limit: a job may be queued for days, and an
+    upgrade or uninstall ends this one.
     """
     path = run_dir / "gate.json"
-    asleep, reported, began = _written(run_dir), time.monotonic(), None
+    seen, reported, began, heard = _written(run_dir), time.monotonic(), 0.0, 0.0
     while not path.exists():
         now = time.monotonic()
-        if began is None and _written(run_dir) != asleep:
-            began = now
-        if began is not None and now - began >= seconds:
+        if (written := _written(run_dir)) != seen:
+            seen, heard, began = written, now, began or now
+        if began and now - heard >= seconds:
             raise TimeUp(
-                f"{path}: not there {seconds / 60:g} minutes after the training began; it did not get that far: check its job's log"
+                f"{path}: not there, and the training has written nothing for {seconds / 60:g} minutes; it failed, which its job's log "
+                "explains, or it waits in its queue again: after its end, repeat this promotion as the notes of the release say"
             )
-        if now - reported >= (IDLE_HEARTBEAT if began is None else HEARTBEAT):
+        if now - reported >= (HEARTBEAT if began else IDLE_HEARTBEAT):
             reported = now
-            state = "for the training to begin" if began is None else f"for {path} ({now - began:.0f} s)"
+            state = f"for {path} ({now - began:.0f} s)" if began else "for the training to begin"
             print(f"trainlab: waiting {state}", flush=True)
         time.sleep(min(POLL, seconds))
     return read_gate(run_dir)

@@ -141,10 +141,14 @@ def _own_row(decision: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
     """Return what the report of a later stage says about this one; loss: mean nats per token of its held-out text or answers."""
     loss = decision.get("heldout_loss") or decision.get("answer_loss")
     summary, answers = run_dir / "training_summary.json", run_dir / "demo_outputs" / "after.json"
+    known = files.read_json(summary) if summary.exists() else {}
+    since = known.get("steps", 0) - known.get("resumed_from_step", 0)  # its tokens are those since the last start
     return {
         "stage": decision["stage"],
         "run": run_dir.name,
-        "tokens": files.read_json(summary).get("tokens") if summary.exists() else None,
+        "tokens": round(known["tokens"] * known["steps"] / since)
+        if since and known.get("tokens")
+        else known.get("tokens"),
         "loss": {side: loss[side] for side in ("before", "after")} if loss else None,
         "promoted": decision["promoted"],
         "verdict": decision["verdict"],

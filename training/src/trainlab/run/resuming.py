@@ -50,6 +50,7 @@ def take_up(run: Run, ranks: int, first: bool, say: Callable[[str], None]) -> No
         _copy(source, folder / name, wish)
         if (other / CHOICE).exists():
             shutil.copy(other / CHOICE, run.run_dir / CHOICE)
+    (run.run_dir / "training_summary.json").unlink(missing_ok=True)  # by which the training is complete
     files.write_json(note, {"from": wish})
     say(f"{KEY}: {wish}" + (f"; removed {', '.join(path.name for path in later)}" if later else ""))
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -131,7 +132,10 @@ def look(source: str) -> Page:
     """Return the page of a run directory or URL. UserError: not there, or not a progress page."""
     try:
         if source.startswith(("http://", "https://")):
-            with urllib.request.urlopen(f"{source.rstrip('/')}/metrics", timeout=5) as answer:
+            # a port-forward is never behind a proxy, though NO_PROXY may not say so
+            here = urllib.parse.urlsplit(source).hostname in ("localhost", "127.0.0.1", "::1")
+            opener = urllib.request.build_opener(*[urllib.request.ProxyHandler({})] * here)
+            with opener.open(f"{source.rstrip('/')}/metrics", timeout=5) as answer:
                 page = json.load(answer)
         else:
             page = json.loads((Path(source) / FILE).read_text(encoding="utf-8"))

@@ -107,8 +107,8 @@ class PromotedRuns:
             _refuse(name, f"it cannot be read ({error})", listed)
         shown = name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}..."
         message = (
-            f"model {shown!r} does not exist; this server has what GET /v1/models lists: base, tuned, and the runs on its volume "
-            "that their gate promoted"
+            f"model {shown!r} does not exist; this server has what GET /v1/models lists: base, what its own run made, and the other "
+            "runs on its volume that their gate promoted"
         )
         raise ApiError(404, message, param="model", code="model_not_found")
 
