@@ -308,6 +308,14 @@ def test_date_of_the_template_is_fixed() -> None:
         chat.fixed_date(template, "yesterday")
 
 
+def test_a_template_that_writes_todays_date_needs_one_that_stays(phase_dict: dict[str, Any]) -> None:
+    """Scores of Monday and of Friday, a run and its server would ask differently."""
+    template = "{{ strftime_now('%Y') }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    with pytest.raises(UserError, match=r"writes today's date, .* set phase\.model\.chat_template_date"):
+        chat_template.check_text(template, make_phase(phase_dict))
+    chat_template.check_text(template, make_phase(phase_dict, model={"chat_template_date": "2026-01-01"}))
+
+
 def test_a_folder_without_model_names_the_remedy(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="run `trainlab fetch` first"):
         chat.load_base(tmp_path, make_phase(phase_dict))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from stages import DPO, PRETRAIN, phase_of
 from tiny import make_phase, write_data, write_taught, write_text
 from trainlab import files
@@ -17,7 +18,7 @@ from trainlab.plan import source
 from trainlab.progress import Progress
 from trainlab.recipes import cpt, dpo, language, pretrain, sft
 from trainlab.recipes.base import Run
-from trainlab.run import identity
+from trainlab.run import identity, manifest
 
 TRAIN = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
 OWN = [
@@ -55,6 +56,48 @@ def test_own_rows_choose_the_best_and_no_row_is_set_aside(
     summary = files.read_json(run.run_dir / "training_summary.json")
     assert (summary["rows"], summary["validation_rows"], summary["steps"]) == (24, 2, 6)  # all twelve questions
     assert summary["validation_loss"] > 0 and run.phase.set_aside == 0
+
+
+def test_a_training_that_was_complete_is_scored_and_not_trained_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that was lost while it was scored: hours of training, whose newest checkpoint may be half of it."""
+    sft.preflight(run.phase, run.model_dir, run.data_dir, run.models)
+    sft.train(run)
+    tuned = files.folder_sha256(run.run_dir / "best_model")
+    (run.run_dir / "eval_after.json").unlink(missing_ok=True)
+    monkeypatch.setattr(sft, "fit", lambda _: pytest.fail("trains"))
+    sft.train(run)
+    assert "the training was complete at an earlier start" in capsys.readouterr().out
+    assert files.folder_sha256(run.run_dir / "best_model") == tuned
+    (run.run_dir / "training_summary.json").unlink()
+    with pytest.raises(pytest.fail.Exception, match="trains"):
+        sft.train(run)
+
+
+def test_processors_of_different_abilities_are_refused_where_they_choose(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = iter([[torch.bfloat16, torch.float32]])
+    monkeypatch.setattr(manifest.dist, "gather", lambda mine: next(kinds))
+    with pytest.raises(UserError, match=r"phase.model.dtype is .*some would compute in bfloat16 and some in float32"):
+        manifest.begin(run, {"model": {}, "data": {}}, {"world_size": 2})
+
+
+def test_one_id_of_questions_of_two_kinds_is_refused_before_training(
+    tmp_path: Path, phase_dict: dict[str, Any]
+) -> None:
+    """Scores are kept by id: of the two one would take the other's answer."""
+    data = write_data(tmp_path / "data")
+    write_taught(data)
+    phase = make_phase(phase_dict, data={"taught": "test"})
+    asked = chat_rows.load_heldout(phase.data, data)
+    taught = next(row["id"] for row in asked if row["kind"] != "never_taught")
+    file = next((data / "heldout").glob("*.jsonl"))
+    first = json.loads(file.read_text(encoding="utf-8").splitlines()[0])
+    write_rows(data / "heldout", [{**first, "id": taught}])
+    with pytest.raises(UserError, match=f"id {taught} is of questions of two kinds"):
+        chat_rows.load_heldout(phase.data.model_copy(update={"heldout_rows": 99}), data)
 
 
 def test_what_a_taught_fact_is_asked_in_is_left_out(tmp_path: Path, phase_dict: dict[str, Any]) -> None:

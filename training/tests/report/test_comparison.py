@@ -8,6 +8,7 @@ import pytest
 from tiny import phase_from
 from trainlab import files
 from trainlab.errors import UserError
+from trainlab.plan import source
 from trainlab.report import comparison
 
 
@@ -43,6 +44,21 @@ def make_run(
     }.items():
         files.write_json(folder / name, value)
     return folder
+
+
+def test_a_run_that_resumed_is_planned_with_rows_as_long_as_they_are(
+    tmp_path: Path, phase_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tokens are those since the resume: a tenth of them for a run that lost its pod at nine tenths."""
+    lengths: list[float | None] = []
+    monkeypatch.setattr(comparison, "plan_of", lambda *given: lengths.append(given[-1]) or planned(*given))
+    planned = source.plan_of
+    make_run(tmp_path / "one", phase_dict, 1, 2.0)
+    resumed = make_run(tmp_path / "two", phase_dict, 1, 2.0, tokens=400)
+    summary = files.read_json(resumed / "training_summary.json")
+    files.write_json(resumed / "training_summary.json", {**summary, "resumed_from_step": 9})
+    comparison.collect([tmp_path / "one", resumed])
+    assert lengths[0] == pytest.approx(lengths[-1]) == 200
 
 
 def test_efficiency_is_the_rate_of_a_rank_against_the_first_runs(tmp_path: Path, phase_dict: dict[str, Any]) -> None:

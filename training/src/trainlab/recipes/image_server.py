@@ -84,8 +84,8 @@ class Server:
         if self.engine is None:
             return LOADING_MAX_BYTES
         config = self.engine.config
-        one = config["channels"] * config["image_size"] ** 2 * BYTES_PER_PIXEL
-        return int(OTHER_BYTES + max(one, min(open_inference.MAX_IMAGES * one, MAX_BYTES)))
+        image = config["channels"] * config["image_size"] ** 2 * BYTES_PER_PIXEL
+        return int(OTHER_BYTES + max(image, min(open_inference.MAX_IMAGES * image, MAX_BYTES)))
 
     async def infer(self, name: str, body: InferRequest) -> dict[str, Any]:
         """POST /v2/models/NAME/infer."""

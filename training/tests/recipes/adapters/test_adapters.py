@@ -164,6 +164,39 @@ def test_what_is_kept_is_what_the_base_predicts(phase: Any, tiny_model: Path, tm
     )
 
 
+@pytest.mark.parametrize(
+    "config", [{"logits_scaling": 8.0}, {"logit_scale": 0.0625}, {"final_logit_softcapping": 0.5}, {}], ids=str
+)
+def test_the_heads_output_becomes_the_models_prediction(
+    config: dict[str, float], phase: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    """As in Granite, Cohere and Gemma; a model that does something else with it is refused."""
+    model, tokenizer = chat.load_base(tiny_model, phase)
+    data = write_owned(tmp_path / "data", ("ada",))
+    run = Run(phase, tmp_path, tiny_model, data)
+    kept = [
+        row
+        for row in adapters.encode(run, model, tokenizer, owned_rows.load(phase.data, data), ["ada"])[0][0]
+        if row.kept
+    ]
+    trainer = OwnedTrainer(model, int(tokenizer.pad_token_id), phase, OwnedLora(model, phase, ("ada",)), [[kept]])
+    model.config.update(config)
+    states = torch.randn(3, model.config.hidden_size)
+    logits = model.get_output_embeddings()(states)
+    if "logits_scaling" in config:
+        logits = logits / 8
+    elif "logit_scale" in config:
+        logits = logits / 16
+    elif config:
+        logits = 0.5 * torch.tanh(logits / 0.5)
+    assert torch.allclose(trainer._as_model(states), logits)
+    if not config:
+        trainer.prepare(Progress(False))
+        return
+    with pytest.raises(UserError, match="recipe adapters does not know how this model makes its predictions"):
+        trainer.prepare(Progress(False))  # the tiny Llama does nothing of it
+
+
 def run_of(workplace: Workplace, *more: str) -> str:
     """Run `trainlab run` to its end and return what it printed."""
     process = workplace.start("--run", "room", *more)
