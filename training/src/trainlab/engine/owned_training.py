@@ -198,7 +198,7 @@ class OwnedTrainer:
         return torch.cat([nats, cross_entropy(kept.float(), predicted, reduction="none")])
 
     def _as_model(self, states: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the model for the inputs of its head, as TRL's fused loss makes them (trl/trainer/utils.py)."""
+        """Return the logits of the model for the inputs of its head, as TRL's fused loss makes them."""
         config, logits = self._model.config.get_text_config(), self._model.get_output_embeddings()(states)
         if scaling := getattr(config, "logits_scaling", None):  # Granite
             logits = logits / scaling
