@@ -106,12 +106,19 @@ def test_an_api_that_an_uninstalled_operator_left_is_no_operator(
 class Clusters:
     """An API server with one DataScienceCluster of this version."""
 
-    def __init__(self, version: str, state: str, labels: dict[str, str]) -> None:
+    def __init__(self, version: str, state: str, labels: dict[str, str], upstream: str = "") -> None:
+        self.upstream = upstream
         spec = {"components": {"kueue": {"managementState": state}}}
         self.version, self.found = version, {"metadata": {"name": "theirs", "labels": labels}, "spec": spec}
 
     def path(self, api_version: str, _kind: str) -> str | None:
         return "/clusters" if api_version.endswith(f"/{self.version}") else None
+
+    def look(self, _api_version: str, kind: str, name: str, namespace: str = "") -> dict[str, Any] | None:
+        if kind == "Service":
+            return {} if (name, namespace) == ("kueue-webhook-service", self.upstream) else None
+        service = {"name": "kueue-webhook-service", "namespace": self.upstream or "removed"}
+        return {"spec": {"conversion": {"webhook": {"clientConfig": {"service": service}}}}}
 
     def items(self, path: str) -> list[dict[str, Any]]:
         assert path == "/clusters"
@@ -133,3 +140,12 @@ def test_a_second_kueue_is_not_installed_beside_somebody_elses(
 ) -> None:
     said = _second_kueue(Clusters(version, state, labels), [{"name": "kueue", "state": plan}])  # type: ignore[arg-type]
     assert bool(said) == refused and all("DataScienceCluster theirs is not trainlab's" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "refused"), [("kueue-system", True), ("redhat-ods-applications", False), ("", False)]
+)
+def test_nor_beside_upstreams(namespace: str, refused: bool) -> None:
+    """CustomResourceDefinitions that a removed one has left refuse nothing."""
+    said = _second_kueue(Clusters("v2", "Unmanaged", {}, namespace), [{"name": "kueue", "state": "new"}])  # type: ignore[arg-type]
+    assert bool(said) == refused and all("runs in namespace kueue-system" in line for line in said)
