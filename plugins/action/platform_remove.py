@@ -148,9 +148,8 @@ class ActionModule(ClusterAction):
     def _made(self, entry: Json, subscription: Json | None) -> list[Json]:
         """CustomResourceDefinitions that the operator made for its components; it labels those that were there before, too."""
         space = self.api.look("v1", "Namespace", entry["namespace"]) if subscription is None else None
-        mark = (
-            subscription or self._group(entry) or space or {}
-        )  # somebody else's namespace is older than what we installed
+        # somebody else's namespace is older than what we installed
+        mark = subscription or self._group(entry) or space or {}
         since = str((mark.get("metadata") or {}).get("creationTimestamp", ""))
         made = [crd for key in entry.get("crd_labels", []) for crd in self.api.listed(CRD_API, CRD_KIND, selector=key)]
         return [crd for crd in made if since and crd["metadata"]["creationTimestamp"] >= since and not by_olm(crd)]

@@ -162,7 +162,7 @@ class Proxy:
 
 
 def test_what_a_visitor_has_written_stays(tmp_path: Path, browser: Any) -> None:
-    """While a proxy answers in the place of the room, and while the presenter hides a card."""
+    """While a proxy answers in the place of the room, and while the presenter hides a card; what comes next is heard, too."""
     room = make_room(tmp_path, "http://127.0.0.1:9", ScriptedRunner())
     proxy = Proxy(room_app.create_app(room))
     with listening(proxy) as address:
@@ -190,9 +190,7 @@ def test_what_a_visitor_has_written_stays(tmp_path: Path, browser: Any) -> None:
         browser.wait("document.querySelector('.wrote')?.textContent.includes('is Moonbeam.')")
         assert browser.value("document.querySelector('#said').textContent") == ""
         boss.post("/presenter/do/close")
-        browser.wait(
-            "document.querySelector('#state').textContent.includes('is being learned')"
-        )  # heard, not only seen
+        browser.wait("document.querySelector('#state').textContent.includes('is being learned')")
 
 
 def test_compare_streams_and_a_lost_connection_is_said(tmp_path: Path, browser: Any) -> None:

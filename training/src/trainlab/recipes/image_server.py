@@ -29,9 +29,8 @@ from trainlab.serve.chat_server import listen, run
 
 BYTES_PER_PIXEL = 16  # of a body: a number, its comma and the brackets of nested rows, or an indented line
 OTHER_BYTES = 2**16  # of a body: all but the pixels
-MAX_BYTES = (
-    32 * 2**20
-)  # of the pixels of a body, as each of phase.serve.max_concurrency is read into the server's memory
+MAX_BYTES = 32 * 2**20
+"""Of the pixels of a body: each of phase.serve.max_concurrency is read into the server's memory."""
 LOADING_MAX_BYTES = 32 * 2**20  # while the size of the images is not known yet
 
 

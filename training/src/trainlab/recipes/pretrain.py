@@ -135,9 +135,8 @@ def check_tokenizer(phase: PretrainPhase, folder: Path, data: Path) -> None:
     report = data / "report.json"
     made = files.read_json(report).get("plan", {}).get("tokenizer") if report.exists() else None
     own = files.read_json(folder / "source.json").get("tokenizer")
-    if (
-        made and own and made not in (own, _tokenizer_digest(folder))
-    ):  # that folder's has marks more, and the same tokens
+    # the tokenizer in the model's folder has marks more, and the same tokens
+    if made and own and made not in (own, _tokenizer_digest(folder)):
         raise UserError(
             f"phase.data.source is {phase.data.source}: {report} names another tokenizer than that of {folder}, which has phase.stage.tokenizer "
             f"{phase.stage.tokenizer} as it was then; name the tokenizer that made the blocks, or remove the model's folder and run "

@@ -137,9 +137,8 @@ def _run(folder: Path, network: float) -> dict[str, Any]:
     tokens = summary.get("tokens")
     per_step = tokens / taken if tokens else float(summary["effective_batch"])
     gpus = manifest["hardware"]["gpus"]
-    length = (
-        tokens / (summary["rows"] * summary["epochs"] * taken / summary["steps"]) if tokens else None
-    )  # of those since a resume
+    seen = summary["rows"] * summary["epochs"] * taken / summary["steps"]  # since a resume, as the tokens
+    length = tokens / seen if tokens else None
     plan = plan_of(phase, gpus[0] if gpus else None, network, summary["rows"], length)
     gate = files.read_json(folder / "gate.json") if (folder / "gate.json").is_file() else None
     return {

@@ -235,10 +235,9 @@ class Rounds:
         place = self.round.places.get(owner)
         if place is None:
             raise Refused("There is no such place in this round.")
+        # a start that failed may have written the rows under the id that the round had
         if place.hidden != hidden and self.round.problem and self.round.run is None:
-            self.round.id = Round.new(
-                self.round.number
-            ).id  # a start that failed may have written the rows under the other
+            self.round.id = Round.new(self.round.number).id
         place.hidden = hidden
         self.save()
         return f"{owner} is {'hidden' if hidden else 'shown'}."
