@@ -122,7 +122,6 @@ def _second_kueue(api: PlatformApi, plan: list[Json]) -> list[str]:
     """Somebody else may run upstream's Kueue, or the one inside OpenShift AI, beside which Red Hat's build must not be installed."""
     if not any(operator["name"] == "kueue" and operator["state"] == "new" for operator in plan):
         return []
-    path = api.path(f"{DSC}/v2", "DataScienceCluster") or api.path(f"{DSC}/v1", "DataScienceCluster")
     crd = api.look(CRD, "CustomResourceDefinition", "clusterqueues.kueue.x-k8s.io") or {}
     webhook = ((crd.get("spec") or {}).get("conversion") or {}).get("webhook") or {}
     service = (webhook.get("clientConfig") or {}).get("service") or {}
@@ -132,6 +131,7 @@ def _second_kueue(api: PlatformApi, plan: list[Json]) -> list[str]:
             f"platform_operators: kueue: a Kueue that OLM did not install runs in namespace {service['namespace']}, beside which the Red Hat "
             "build of Kueue must not be installed; have its owner remove it, or leave rhoai and kueue out of platform_operators"
         ]
+    path = api.path(f"{DSC}/v2", "DataScienceCluster") or api.path(f"{DSC}/v1", "DataScienceCluster")
     return [
         f"platform_operators: kueue: DataScienceCluster {each['metadata']['name']} is not trainlab's and has the Kueue inside OpenShift AI "
         "(spec.components.kueue.managementState is Managed), which excludes the Red Hat build of Kueue; have its owner set that to "

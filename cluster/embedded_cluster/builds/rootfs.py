@@ -113,14 +113,14 @@ def debian(name: str, packages: Sequence[str]) -> Path:
     One that is old stays as long as a node's or another program's mounts are of it, or the archive cannot be reached: it
     says so, and works as before. Raises say.UserError with mmdebstrap's last lines where there is none yet.
     """
-    target, tried = folder(name, packages), paths.CACHE / f"{name}.tried"
-    if _current(target) or ((target / "usr").is_dir() and _recent(tried)):
+    target = folder(name, packages)
+    if _current(name, target):
         return target
     paths.CACHE.mkdir(parents=True, exist_ok=True)
     with locks.waiting(paths.CACHE / f"{name}.lock", f"another command makes the root folder {name}"):
         if not (target / "usr").is_dir():  # another command may have made it meanwhile
             _bootstrap(name, packages, target)
-        elif not _current(target):
+        elif not _current(name, target):
             _refresh(name, packages, target)
     return target
 
@@ -136,14 +136,19 @@ _KEPT: set[Path] = set()
 """Old root folders that this process could not make anew: it tries once."""
 
 
-def _current(target: Path) -> bool:
-    return (target / "usr").is_dir() and (target in _KEPT or _age(target) < DAYS)
+def _current(name: str, target: Path) -> bool:
+    return (target / "usr").is_dir() and (target in _KEPT or _age(target) < DAYS or _out_of_reach(name))
 
 
-def _recent(tried: Path) -> bool:
+def _tried(name: str) -> Path:
+    """The file whose time is that of the last try that did not reach the archive."""
+    return paths.CACHE / f"{name}.tried"
+
+
+def _out_of_reach(name: str) -> bool:
     """Whether a command could not reach the archive a moment ago, so that the next ones need not wait for it."""
     try:
-        return 0 <= time.time() - tried.stat().st_mtime < TRY_AGAIN_SECONDS
+        return 0 <= time.time() - _tried(name).stat().st_mtime < TRY_AGAIN_SECONDS
     except FileNotFoundError:
         return False
 
@@ -159,14 +164,13 @@ def _age(target: Path) -> float:
 def _refresh(name: str, packages: Sequence[str], target: Path) -> None:
     """Put a new root folder in the place of `target`, or say why the old one stays."""
     why = "a cluster uses it; the first command after that is gone makes it anew" if _mounted(target) else ""
-    tried = paths.CACHE / f"{name}.tried"
     fresh = target.with_name(f"{target.name}.new")
     try:
         if not why:
             _bootstrap(name, packages, fresh)
     except say.UserError as error:
         why = str(error).splitlines()[0]
-        tried.touch()
+        _tried(name).touch()
     if why:
         _KEPT.add(target)
         say.line(f"the Debian packages in {target} are {_age(target):.0f} days old and stay: {why}")

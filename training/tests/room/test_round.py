@@ -193,16 +193,6 @@ def test_any_failure_of_a_start_is_a_problem_that_the_presenter_reads(tmp_path: 
         assert "No space left on device" in page and "Try the job again" in page
 
 
-def test_a_frozen_room_says_that_it_starts_no_job(tmp_path: Path) -> None:
-    runner = ScriptedRunner()
-    room = room_in(tmp_path, "reveal", runner)
-    room.rounds.next()
-    with listening(create_app(room)) as address:
-        boss = presenter(address, room)
-        assert "no job is started" not in boss.get("/presenter").text
-        assert "no job is started" in boss.post("/presenter/do/freeze").text
-
-
 def test_two_rooms_on_one_host_keep_their_own_visitors(tmp_path: Path) -> None:
     """Cookies know no port: the model's own page and the room behind port-forwards are one host to a browser."""
     for name in ("one", "two"):
@@ -289,7 +279,9 @@ def test_frozen_the_board_shows_the_last_good_round_and_asks_nothing(tmp_path: P
     room.rounds.next()
     with listening(create_app(room)) as address:
         boss = presenter(address, room)
-        assert "shows the last good run" in boss.post("/presenter/do/freeze").text
+        assert "no job is started" not in boss.get("/presenter").text
+        frozen = boss.post("/presenter/do/freeze").text
+        assert "shows the last good run" in frozen and "no job is started" in frozen
         board = Phone(address).get("/board").text
         assert (
             "The last good round" in board
