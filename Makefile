@@ -21,6 +21,8 @@ BEGIN = @mkdir -p artifacts/times && { date +%s; head -1 /proc/stat; } > artifac
 END = @date +%s > artifacts/times/$@.end
 # The parts of the tests prefix each line with their name. Both programs get make's signals; only pytest ends on one.
 NAMED = > >(trap '' INT TERM; exec sed -u 's/^/$(1): /') 2>&1
+# Begin of `make test`, before which the table shows no stage.
+RUN = @mkdir -p artifacts/times && { date +%s; head -1 /proc/stat; } > artifacts/times/run.begin && rm -f artifacts/flaky.json
 # Those that share a server or a fixture stay together, the longest first (tests/conftest.py). A crashed worker ends the run:
 # loadgroup loses the tests of its groups and would wait for them forever.
 SPREAD = -q --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
@@ -44,8 +46,8 @@ room: ##+ phones in this network teach the model, each a fact of their own, and 
 demo-down: ## remove the cluster; CACHE=1 also removes what was built and downloaded
 	@$(EMBEDDED_CLUSTER) demo-down $(if $(CACHE),--cache)
 
-cluster: venv ##+ only the embedded cluster with its operators
-	@$(BIN)/ansible-playbook -i inventory/local playbooks/local.yml
+cluster: venv ##+ only the embedded cluster with its operators (NODES=1)
+	@$(BIN)/ansible-playbook -i inventory/local playbooks/local.yml $(if $(NODES),-e embedded_cluster_nodes=$(NODES))
 
 ready:
 	@$(EMBEDDED_CLUSTER) ready
@@ -61,7 +63,7 @@ venv-dev: ready ##+ the one for development instead, with torch and the tools of
 gen: venv ## generate the chart's schema and tables, presets, and the pages that docs/pages writes
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
 	cp charts/trainjob/templates/_shared.tpl charts/room/templates/
-	PYTHONPATH=$(PYTHONPATH):cluster:tests:docs $(BIN)/python -m pages
+	PYTHONPATH="$(PYTHONPATH):cluster:tests:docs" $(BIN)/python -m pages
 
 # Without URL the addresses in the index are relative to it. HELM=... takes another Helm than the one that is built here.
 package: gen $(if $(HELM),,binaries-gate) ## the charts as archives, and a chart repository's index, below artifacts/charts (URL=...)
@@ -97,16 +99,16 @@ golden: gen venv-dev binaries-gate ##+ regenerate the charts' golden renderings
 	GOLDEN=1 $(BIN)/pytest -q tests/charts/test_golden.py
 
 lock: venv-dev ##+ regenerate the lock files
-	cd images/trainer && for list in requirements tracking; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done && \
+	cd images/trainer && for list in requirements tracking; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in || exit 1; done && \
 	  awk 'NR == FNR { seen[$$1]; next } /^[^ ]/ { more = !($$1 in seen) } more' requirements.lock tracking.lock > tracking.part && \
 	  mv tracking.part tracking.lock
 	for list in models alone; do \
 	  folder=$$(mktemp -d) && $(BIN)/pip download --quiet --no-deps --dest "$$folder" -r images/trainer/$$list.in && \
 	  for package in $$(grep -oE '^[a-z][^ #]+' images/trainer/$$list.in); do \
 	    wheel=$$(ls "$$folder"/$$(echo "$${package%%=*}" | tr - _)-*.whl) && \
-	    printf '%s \\\n    --hash=sha256:%s\n' "$$package" "$$(sha256sum < "$$wheel" | cut -d' ' -f1)"; \
-	  done > images/trainer/$$list.lock; rm -r "$$folder"; done
-	cd cluster/embedded_cluster && for list in installer go; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
+	    printf '%s \\\n    --hash=sha256:%s\n' "$$package" "$$(sha256sum < "$$wheel" | cut -d' ' -f1)" || exit 1; \
+	  done > "$$folder/lock" && mv "$$folder/lock" images/trainer/$$list.lock && rm -r "$$folder" || exit 1; done
+	cd cluster/embedded_cluster && for list in installer go; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in || exit 1; done
 	uv="$$(PYTHONPATH=cluster $(BIN)/python -c 'from embedded_cluster.builds import pyenv; print(pyenv.uv(pyenv.installer()))')"; \
 	  cd cluster/embedded_cluster && "$$uv" pip compile $(UV_COMPILE) -o playbooks.lock playbooks.in -c <(grep -hoE '^[^ ]+==[^ ]+' ../../requirements.lock \
 	  ../../images/trainer/requirements.lock | sed '/^cryptography=/s/$$/; sys_platform != "darwin" or platform_machine != "x86_64"/')
@@ -175,9 +177,10 @@ test: tests-lock lint-python binaries-gate image ## one of each kind of every te
 
 # Two would write over each other's results. Held by a process that ends with this make, however that ends.
 tests-lock:
-	@mkdir -p artifacts && { flock --wait 3 artifacts/tests.lock true || \
-	  { echo "error: another make test runs in this checkout (artifacts/tests.lock); wait for it, or run this in another worktree" >&2; exit 1; }; }
-	@flock artifacts/tests.lock tail --pid=$$PPID --follow /dev/null < /dev/null > /dev/null 2>&1 &
+	@mkdir -p artifacts && exec 9> artifacts/tests.lock && { flock --wait 3 9 || \
+	  { echo "error: another make test runs in this checkout (artifacts/tests.lock); wait for it, or run this in another worktree" >&2; exit 1; }; } && \
+	{ tail --pid=$$PPID --follow /dev/null < /dev/null > /dev/null 2>&1 & }
+	$(RUN)
 
 RESULTS = $(patsubst %,artifacts/%.xml,check api e2e) artifacts/times/lint-rest.end
 REPORT = --durations=15 --junitxml=artifacts/$(1).xml $(call NAMED,$(1))
@@ -189,14 +192,17 @@ tests-e2e:
 	@exec $(BIN)/pytest -v -m "e2e and not tier and not rest" tests/e2e $(call REPORT,e2e)
 
 # UNTIL=EPOCH begins no test after that second; each hour another file is the first. Of test-rest those that compute are first.
-test-api: binaries venv-dev ## what `make test` leaves out of the tests on real API servers
+test-api: binaries image venv-dev ## what `make test` leaves out of the tests on real API servers
 	@rm -f artifacts/rest.xml
-	@$(BIN)/pytest -n 2 $(SPREAD) -m "api and tier" tests/api $(call REPORT,rest) && { [ -n "$(UNTIL)" ] || $(BIN)/python tests/tiers.py passed $@; }
+	@$(BIN)/pytest -n 2 $(SPREAD) -m "api and tier" tests/api $(call REPORT,rest) && \
+	  { [ -n "$(UNTIL)" ] || $(BIN)/python tests/tiers.py passed $@ artifacts/rest.xml; }
 
 test-rest: binaries image venv-dev ##+ what `make test` leaves out of the tests that start runs, playbooks or a cluster: others of a kind that it has
 	@rm -f artifacts/slow.xml artifacts/more.xml
+	$(if $(UNTIL),,$(RUN))
 	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "rest and not tier and not e2e" $(call REPORT,slow)
-	@exec $(BIN)/pytest -v -m "e2e and rest and not tier" tests/e2e $(call REPORT,more)
+	-@exec $(BIN)/pytest -v -m "e2e and rest and not tier" tests/e2e $(call REPORT,more)
+	@$(BIN)/python tests/summary.py artifacts/slow.xml artifacts/more.xml
 
 # npm checks the packages against the lock's hashes and runs none of their scripts; no page needs Node.
 ROOM = training/src/trainlab/room/static
@@ -204,17 +210,18 @@ room-static: ##+ the scripts of others that the room's pages run, as their lock 
 	@folder=$$(mktemp -d) && cp $(ROOM)/package.json $(ROOM)/package-lock.json $$folder && \
 	(cd $$folder && npm ci --silent --ignore-scripts --no-audit --no-fund) && cd $(ROOM) && \
 	sed -nE 's/^    "([^"]+\.(js|css))": "([^"]+)".*/\1 \3/p' package.json | while read -r name source; do \
-	  cp $$folder/node_modules/$$source $$name && sha256sum $$name; done > vendored.sha256 && rm -r $$folder
+	  cp $$folder/node_modules/$$source $$name && sha256sum $$name || exit 1; done > $$folder/sums && \
+	mv $$folder/sums vendored.sha256 && rm -r $$folder
 
 # The generator is apart from the environment of everything else, whose hash its lock would change.
 artifacts/docs-tools: docs/requirements.lock | venv-dev
-	@rm -rf $@ && $(BIN)/pip install --quiet --require-hashes --no-deps --target $@ -r $< && touch $@
+	@rm -rf $@ $@.part && $(BIN)/pip install --quiet --require-hashes --no-deps --target $@.part -r $< && mv $@.part $@ && touch $@
 
 docs: artifacts/docs-tools ## the documentation as a site with search, artifacts/docs/site; fails for a link that leads nowhere
 	@rm -rf artifacts/docs && mkdir -p artifacts/docs/pages
 	@cp docs/zensical.toml artifacts/docs && cp --parents $(SITE) artifacts/docs/pages
 	@PYTHONPATH=tests:docs $(BIN)/python -m pages.status > artifacts/docs/pages/docs/evidence/status.md
-	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
+	@cd artifacts/docs && PYTHONPATH="$(CURDIR)/artifacts/docs-tools" "$(CURDIR)/$(BIN)/python" -m zensical build --strict
 SITE = README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md charts/*/*.md data/*/README.md docs/*.md docs/*/*.md docs/start/docker.yaml docs/learn/lessons/*.md docs/pictures/*.png docs/pictures/*.svg
 
 workshop: venv ##+ the workshop for Showroom, from docs/present/attendees.md, in artifacts/workshop: Antora's content, solve and validate
@@ -223,7 +230,7 @@ workshop: venv ##+ the workshop for Showroom, from docs/present/attendees.md, in
 pictures: venv-dev gen ##+ the README's pictures: the moving one from docs/evidence/demo-log.md, the others from the newest run of `make demo`, from PAGE=http://... of a served model, and from ROOM=, the presenter's address; MERMAID=FILE draws the diagrams; needs Chromium
 	@PAGE="$(PAGE)" ROOM="$(ROOM)" MERMAID="$(MERMAID)" PYTHONPATH=training/src:cluster:tests:training/tests $(BIN)/python docs/pictures.py
 
-bench: venv-dev binaries ## every bench with its floor, and one table; a smoke of each is in `make test` (BENCHES="dedup ...")
+bench: venv-dev binaries ## every bench with its floor, and one table; a smoke of the first is in `make test`, of the others in `make test-rest` (BENCHES="dedup ...")
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
 	@PYTHONPATH=training/src:cluster:tests:training/tests:artifacts/bench/peers $(BIN)/python bench/every.py $(BENCHES)
 
@@ -234,7 +241,7 @@ molecule: venv-dev binaries ##+ molecule's scenarios of all OpenShift AI release
 
 # What passed with the files as they are is not run again: a tier of hours goes on after an interruption or a failure.
 # CHOSEN="-k trixie" runs a part of it; AGAIN=1 starts it anew.
-GOES_ON = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/pytest -v -p continuing --tier $@ --durations=0 --durations-min=5 $(CHOSEN)
+GOES_ON = PYTHONPATH="$(PYTHONPATH):$(CURDIR)/tests" $(BIN)/pytest -v -p continuing --tier $@ --durations=0 --durations-min=5 $(CHOSEN)
 
 test-all-phases: binaries venv-dev ##+ the e2e tests with every phase on the embedded cluster, and a table of times
 	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,alone room kept demo demo_drills demo_queue demo_lessons demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts demo_room down)
@@ -277,7 +284,8 @@ test-drills: cluster venv-dev ##+ faults at random steps of a training in one po
 	$(BIN)/ansible-playbook -i inventory/local playbooks/image.yml -e image_site_file=artifacts/site.yaml
 	PYTHONPATH=cluster:tests $(BIN)/python -m drills --count $(or $(DRILLS),100)
 	@$(if $(filter-out 100,$(DRILLS)),echo "$@: $(DRILLS) drills passed; tests/tiers.yaml and docs/evidence/drills.md note 100 only",\
-	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > docs/evidence/drills.md && $(BIN)/python tests/tiers.py passed $@)
+	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > artifacts/drills.md && mv artifacts/drills.md docs/evidence/drills.md && \
+	  $(BIN)/python tests/tiers.py passed $@)
 
 # CHOSEN="gate-any lock-shared" names some. AGAIN=1 starts it anew.
 faults: venv-dev binaries-gate ##+ the faults of tests/faults.yaml, one after the other in a copy: the tests have to notice each

@@ -9,13 +9,13 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+import junit
 import pytest
 
 # The default cluster's, whatever the calling shell has set: read by embedded_cluster.base.identity on import.
 for name in [name for name in os.environ if name == "TRAINLAB_CLUSTER" or name.endswith("_SUBNET")]:
     del os.environ[name]
 ROOT = Path(__file__).resolve().parents[1]
-BEFORE = pytest.StashKey[float]()
 TOGETHER = {"tests/charts": "renderings", "tests/contract/test_values.py": "renderings"}
 """Files that use the same renderings of the chart; every other file is a group of its own, for its fixtures."""
 OWN_RENDERINGS = tuple(f"tests/charts/test_{name}.py" for name in ("cluster", "package", "refused"))
@@ -34,11 +34,11 @@ FIRST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Time the processors, and let what the tests start handle signals as in a terminal, even if nohup or a script's `&` started pytest.
+    """Record what JUnit files have besides, and let what the tests start handle signals as in a terminal, even if nohup or a script's `&` started pytest.
 
     Child processes inherit an ignored signal, but not a handler. TERM ends the tests as Ctrl-C does: what they started is taken down.
     """
-    config.pluginmanager.register(ProcessorTime())  # a hook of this file would not see training/tests
+    config.pluginmanager.register(junit.Recorder())  # a hook of this file would not see training/tests
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
@@ -76,37 +76,6 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-class ProcessorTime:
-    """Puts what each test and its fixtures took of the processors into the JUnit file."""
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Note the processor time until now."""
-        item.stash[BEFORE] = _processor_seconds()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-        """Note the difference once all is torn down."""
-        if call.when == "teardown":
-            item.user_properties.append(("cpu", f"{_processor_seconds() - item.stash[BEFORE]:.1f}"))
-
-
-def _processor_seconds() -> float:
-    """Return what this process and its children took, those that run included; of their children those that have ended."""
-    texts = [_text(path) for path in Path("/proc/self/task").glob("*/children")]
-    stats = [_text(Path("/proc", child, "stat")) for text in texts for child in text.split()]
-    ticks = sum(sum(map(int, text.rpartition(")")[2].split()[11:15])) for text in stats)  # utime to cstime: proc(5)
-    return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _text(path: Path) -> str:
-    """Return what /proc has there; nothing for what has ended meanwhile."""
-    try:
-        return path.read_text("utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 def _file(item: pytest.Item) -> str:

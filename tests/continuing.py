@@ -25,7 +25,7 @@ class Continuing:
 
     def __init__(self, tier: str, root: Path, again: bool) -> None:
         """Read what passed with today's files."""
-        self._tier, self._tiers = tier, Tiers(root)
+        self._tier, self._tiers, self._root = tier, Tiers(root), root
         self._file = root / FOLDER / f"{tier}.json"
         self._content = content(root, self._tiers.covered(tier))
         found = json.loads(self._file.read_text(encoding="utf-8")) if self._file.is_file() and not again else {}
@@ -79,6 +79,8 @@ class Continuing:
             self._verdict = f"{self._tier}: not passed, tests were skipped: {'; '.join(reasons)}"
         elif session.config.getoption("keyword"):
             self._verdict = f"{self._tier}: not all of it, so not noted; without -k it goes on with the rest"
+        elif self._content != content(self._root, self._tiers.covered(self._tier)):
+            self._verdict = f"{self._tier}: passed, but not noted: files that it covers changed meanwhile"
         else:
             self._verdict = self._tiers.passed(self._tier)
 

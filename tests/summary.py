@@ -2,11 +2,13 @@
 
     python tests/summary.py artifacts/check.xml artifacts/api.xml artifacts/e2e.xml artifacts/times/lint-rest.end
 
-A missing file means a part that did not run to its end: exit 1, as after a failure. Results of tests are those named .xml. A test that failed is run once more,
-alone; where it passes then it is told as flaky, with what it said, and has not failed. Not those that share the embedded
-cluster's one demo, and not after many failures, which are no accident.
+A missing file means a part that did not run to its end, as does one with fewer results than tests were selected: exit 1, as after a
+failure. Results of tests are those named .xml. A test that failed is run once more, alone; where it passes then it is told as
+flaky, with what it said, and has not failed. Not those that share the embedded cluster's one demo, not after many failures, which
+are no accident, and not those that an earlier summary of the same run (artifacts/flaky.json) has seen pass.
 """
 
+import json
 import subprocess
 import sys
 import time
@@ -14,11 +16,13 @@ from pathlib import Path
 
 import tiers
 import timetable
-from junit import Failure, counted, failed
+from junit import Failure, counted, failed, unfinished
 
 MAX_RERUNS = 5
 SECONDS_AGAIN = 900
 SHARED = "tests/e2e/"
+FLAKY = Path("artifacts") / "flaky.json"
+"""The tests that failed and then passed alone, with the line that says so; removed where a run begins."""
 
 
 def main(names: list[str]) -> int:
@@ -33,21 +37,23 @@ def main(names: list[str]) -> int:
     for failure in failures:
         if failure not in flaky:
             print(f"failed: {failure.line}")
-    for file in missing:
-        print(f"{file.stem}: did not run to its end")
+    ended = {file: "did not run to its end" if file in missing else unfinished(file) for file in (*missing, *there)}
+    for file, fault in ended.items():
+        if fault:
+            print(f"{file.stem}: {fault}")
     total = counted(there)
     bad = total["failures"] + total["errors"] - len(flaky)
     print(f"{total['tests'] - bad - total['skipped']} passed, {bad} failed, {total['skipped']} skipped")
-    return 1 if bad or missing else 0
+    return 1 if bad or any(ended.values()) else 0
 
 
 def again(failures: list[Failure]) -> dict[Failure, str]:
     """Run tests that failed once more, each alone, and return a line for each that passed then."""
-    result: dict[Failure, str] = {}
-    by_test = {failure.nodeid: failure for failure in failures}  # one that fails, and then in its end, too, is one test
-    if len(by_test) > MAX_RERUNS:
-        return result
-    for failure in by_test.values():
+    seen: dict[str, str] = json.loads(FLAKY.read_text(encoding="utf-8")) if FLAKY.exists() else {}
+    by_test = {
+        each.nodeid: each for each in failures if each.nodeid not in seen
+    }  # one that fails in its end, too, is one test
+    for failure in by_test.values() if len(by_test) <= MAX_RERUNS else ():
         if not failure.nodeid or failure.nodeid.startswith(SHARED):
             continue
         print(f"once more, alone: {failure.nodeid}", flush=True)
@@ -58,9 +64,10 @@ def again(failures: list[Failure]) -> dict[Failure, str]:
         except subprocess.TimeoutExpired:
             continue
         if done.returncode == 0:
-            line = f"flaky: passed alone in {time.monotonic() - began:.0f} s, failed before: "
-            result |= {each: line + each.line for each in failures if each.nodeid == failure.nodeid}
-    return result
+            seen[failure.nodeid] = f"flaky: passed alone in {time.monotonic() - began:.0f} s, failed before: "
+            FLAKY.parent.mkdir(exist_ok=True)
+            FLAKY.write_text(json.dumps(seen), encoding="utf-8")
+    return {each: seen[each.nodeid] + each.line for each in failures if each.nodeid in seen}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """When each slow test tier last passed, and which of the files that it covers changed since; recorded in tiers.yaml.
 
-python tests/tiers.py passed TIER   as the last line of a tier: writes commit and date into tiers.yaml, which is then committed
-                                    (those that are pytest and nothing else do so by continuing.py)
+python tests/tiers.py passed TIER [JUNIT]
+                                    as the last line of a tier: writes commit and date into tiers.yaml, which is then committed, unless
+                                    the JUnit file has a skipped test (those that are pytest and nothing else do so by continuing.py)
 python tests/tiers.py stale         one line for each tier whose files have changed since, and for old channels; `make test` prints it
 """
 
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from junit import counted
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = Path("tests") / "tiers.yaml"
@@ -126,7 +128,10 @@ def stale() -> list[str]:
 def main(arguments: list[str]) -> int:
     """Run the command line."""
     known = Tiers().known
-    if len(arguments) == 2 and arguments[0] == "passed" and arguments[1] in known:
+    if len(arguments) >= 2 and arguments[0] == "passed" and arguments[1] in known:
+        if skipped := counted(Path(file) for file in arguments[2:])["skipped"]:
+            print(f"{arguments[1]}: not passed, {skipped} tests were skipped")
+            return 1
         print(Tiers().passed(arguments[1]))
     elif arguments == ["stale"]:
         print("\n".join(stale()) or "no tier is stale")

@@ -15,6 +15,8 @@ from typing import NamedTuple
 TIMES = Path("artifacts") / "times"
 STAT = Path("/proc/stat")
 DEAREST = 20
+SLACK = 5
+"""Seconds before the begin of a run in which a stage of it may have begun: make starts several at once."""
 FOLDERS = 2
 """Leading folders of a test under which its time is listed: tests/api, training/tests."""
 ALONE = {"tests.api.test_molecule": "molecule"}
@@ -27,15 +29,22 @@ def clock(seconds: float) -> str:
 
 
 def stages(folder: Path = TIMES) -> dict[str, tuple[int, int]]:
-    """Return start and end of each stage that has both, in order of their start."""
+    """Return start and end of each stage of this run that has both, in order of their start."""
     found = {}
-    for file in folder.glob("*.begin"):
+    for file in _begun(folder):
         end = file.with_suffix(".end")
         if end.exists():
             first = file.read_text(encoding="ascii").splitlines()[0]
             found[file.stem] = (int(first), int(end.read_text(encoding="ascii")))
     found = {name: span for name, span in found.items() if span[1] >= span[0]}
     return dict(sorted(found.items(), key=lambda entry: entry[1]))
+
+
+def _begun(folder: Path) -> list[Path]:
+    """Return the files of stages that began in this run, whose own begin is run.begin; other days' stay in the folder."""
+    run = folder / "run.begin"
+    first = int(run.read_text(encoding="ascii").split()[0]) - SLACK if run.exists() else 0
+    return [file for file in folder.glob("*.begin") if int(file.read_text(encoding="ascii").split()[0]) >= first]
 
 
 def ran(file: Path) -> tuple[int, int]:
@@ -94,7 +103,7 @@ def processors(folder: Path = TIMES, now: Path = STAT) -> str:
 
     Time that the hypervisor gave to other machines (steal) makes every row longer, through no fault of a test; a slow processor, too.
     """
-    begun = [file.read_text(encoding="ascii").splitlines() for file in folder.glob("*.begin")]
+    begun = [file.read_text(encoding="ascii").splitlines() for file in _begun(folder)]
     first = min((lines for lines in begun if len(lines) > 1), key=lambda lines: int(lines[0]), default=None)
     if first is None:
         return ""

@@ -24,7 +24,11 @@ def _parser() -> argparse.ArgumentParser:
     def add(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text)
 
-    nodes = {"type": int, "default": 2, "metavar": "N", "help": "number of nodes, 1 to 4 (default 2)"}
+    nodes = {
+        "type": int,
+        "metavar": "N",
+        "help": "number of nodes, 1 to 4 (default: those of the existing cluster, or 2)",
+    }
     add("check", "report everything that this machine lacks; exit 3 when it cannot host the cluster").add_argument(
         "--nodes",
         **nodes,  # type: ignore[arg-type]
@@ -145,7 +149,7 @@ def _trainer_image(arguments: argparse.Namespace) -> int:
 
 def _change(arguments: argparse.Namespace) -> bool:
     """Run a command that changes something; returns whether it did."""
-    from embedded_cluster.nodes import cluster, operators
+    from embedded_cluster.nodes import cluster, kept, operators
 
     if arguments.command == "build":
         return operators.make_programs(arguments.only, everything=arguments.all)
@@ -153,8 +157,8 @@ def _change(arguments: argparse.Namespace) -> bool:
         from embedded_cluster.builds import build, modules, prebuilt
 
         built = operators.make_programs(None, everything=True)
-        kept = [build.binary(name) for name, component in modules.COMPONENTS.items() if not component.rare]
-        prebuilt.write(kept, arguments.folder)
+        written = [build.binary(name) for name, component in modules.COMPONENTS.items() if not component.rare]
+        prebuilt.write(written, arguments.folder)
         return built
     if arguments.command == "align":
         from embedded_cluster.builds import align
@@ -163,7 +167,7 @@ def _change(arguments: argparse.Namespace) -> bool:
     if arguments.command == "images":
         return cluster.make_parts(force=arguments.force)
     if arguments.command == "up":
-        return cluster.up(arguments.nodes, arguments.recreate)
+        return cluster.up(kept.count() if arguments.nodes is None else arguments.nodes, arguments.recreate)
     if arguments.command == "operators":
         names = set(arguments.names or operators.DEFAULT) | ({"kwok"} if arguments.kwok else set())
         return operators.install(names)
@@ -204,7 +208,9 @@ def _main() -> int:
         patience.raise_for(os.getloadavg()[0], os.cpu_count() or 1)
 
     if arguments.command == "check":
-        return preflight.report(arguments.nodes)
+        from embedded_cluster.nodes import kept
+
+        return preflight.report(kept.count() if arguments.nodes is None else arguments.nodes)
     repository = getattr(arguments, "push", "")
     if arguments.command not in AS_ANYBODY and (blocked := preflight.cannot_start()):
         raise say.UserError(blocked + preflight.elsewhere(repository))

@@ -77,7 +77,7 @@ class ActionModule(ClusterAction):
             service_account = self.api.get(path)
             token = token_in(_file(folder, attendee))
             if service_account is not None and still_serves(
-                token, service_account["metadata"]["uid"], datetime.now(UTC)
+                token, service_account["metadata"]["uid"], datetime.now(UTC), seconds
             ):
                 return token
             return "" if self.check else self._token(path, seconds)
@@ -130,13 +130,13 @@ def token_in(file: Path) -> str:
         return ""
 
 
-def still_serves(token: str, account_uid: str, now: datetime) -> bool:
-    """Tell whether a token belongs to this ServiceAccount (a new one has another uid) and has enough lifetime left."""
+def still_serves(token: str, account_uid: str, now: datetime, seconds: int) -> bool:
+    """Tell whether a token belongs to this ServiceAccount (a new one has another uid) and has enough of the wanted `seconds` left."""
     payload = claims(token)
     account = ((payload.get("kubernetes.io") or {}).get("serviceaccount") or {}).get("uid")
     if account != account_uid or not {"exp", "iat"} <= payload.keys():
         return False
-    return bool(payload["exp"] - now.timestamp() > LIFE_LEFT * (payload["exp"] - payload["iat"]))
+    return bool(payload["exp"] - now.timestamp() > LIFE_LEFT * max(seconds, payload["exp"] - payload["iat"]))
 
 
 def ends(token: str) -> datetime:

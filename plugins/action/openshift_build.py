@@ -53,8 +53,12 @@ class ActionModule(ClusterAction):
         if self.check:
             return {"changed": True, "image": "", "tag": tag, "build": f"would build {self._name}:{tag}"}
         self._registry()
-        running = [each for each in self._builds() if builds.makes(each, self._name, tag)]
-        name = running[-1]["metadata"]["name"] if running else self._start(archive)
+        running = [
+            each
+            for each in self._builds()
+            if builds.makes(each, self._name, tag) and not self._late(each, args["again"])
+        ]
+        name = running[-1]["metadata"]["name"] if running else self._start(archive, tag)
         self._watch(name, args["timeout"])
         image = builds.image_of(self.api.get(self._stream), tag)
         if not image:
@@ -103,14 +107,27 @@ class ActionModule(ClusterAction):
             f"{builds.BUILDS}/namespaces/{self._space}/builds", f"openshift.io/build-config.name={self._name}"
         )
 
-    def _start(self, archive: bytes) -> str:
+    @staticmethod
+    def _late(build: Json, again: bool) -> bool:
+        """Tell whether a build may have cloned its sources before it was asked for `again`."""
+        return again and (build.get("status") or {}).get("phase") == "Running"
+
+    def _start(self, archive: bytes, tag: str) -> str:
         if archive:
             self.lines.say(f"sending {len(archive) / 1024:.0f} KiB of sources")
             made = self.api.upload(f"{self._config}/instantiatebinary", archive)
         else:
             request = {"apiVersion": builds.BUILD_API, "kind": "BuildRequest", "metadata": {"name": self._name}}
             made = self.api.send("POST", f"{self._config}/instantiate", request)
-        return str(made["metadata"]["name"])
+        name, wanted = str(made["metadata"]["name"]), f"{self._name}:{tag}"
+        written = (((made.get("spec") or {}).get("output") or {}).get("to") or {}).get("name", wanted)
+        if written != wanted:  # the build takes it of the BuildConfig, as that is now
+            self.api.patch(f"{builds.BUILDS}/namespaces/{self._space}/builds/{name}", {"status": {"cancelled": True}})
+            raise AnsibleActionFail(
+                f"BuildConfig {self._space}/{self._name} was changed meanwhile, by another playbook that builds {written}; build {name} is "
+                "cancelled, as it would have written there; run the playbook again once the other has ended"
+            )
+        return name
 
     def _watch(self, name: str, timeout: float) -> None:
         path = f"{builds.BUILDS}/namespaces/{self._space}/builds/{name}"

@@ -22,6 +22,7 @@ VALUES = ["values/survival.yaml", "values/local/survival.yaml"]
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"}}
 PRODUCT = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "redhat-ods-applications"}}
 VLLM = f"registry.redhat.io/rhaii/vllm-cuda-rhel9@sha256:{'3' * 64}"
+RIGHTS = "rbac.authorization.k8s.io/v1"
 TEMPLATE: dict[str, Any] = {  # as odh-model-controller of 3.5 makes it (config/runtimes/vllm/vllm-cuda-template.yaml)
     "apiVersion": "template.openshift.io/v1",
     "kind": "Template",
@@ -117,7 +118,7 @@ def test_checkout_is_sent_built_and_its_digest_written(
     docker = config["spec"]["strategy"]["dockerStrategy"]
     assert docker["dockerfilePath"] == "images/trainer/Containerfile"
     assert {"name": "BASE", "value": "registry.example.com/base:1"} in docker["buildArgs"]
-    pull = cluster.client.look("rbac.authorization.k8s.io/v1", "RoleBinding", "trainlab-trainer-pull", "demo")
+    pull = cluster.client.look(RIGHTS, "RoleBinding", "trainlab-trainer-pull-demo", "demo")
     assert pull and [each["name"] for each in pull["subjects"]] == ["system:serviceaccounts:other"]
 
     second = cluster.playbook("image", **wanted)
@@ -196,6 +197,10 @@ def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Build
         "login": (
             {"image_pip_args": "--index-url=https://user:token@index.example.com/simple"},
             "image_pip_args has an address with a login, which everybody could read",
+        ),
+        "uri": (
+            {"trainlab_image_source": "git", "image_git_uri": "https://user:token@git.example.com/x.git"},
+            "image_git_uri has a login, which everybody could read who may see the build",
         ),
         "namespace": ({"image_namespace": "nowhere"}, "run playbooks/workspace.yml first, or set image_namespace"),
     }
@@ -283,6 +288,24 @@ def test_undo(cluster: Cluster, builder: builds.Builder) -> None:
         kept.text.split()
     ), kept.text
     cluster.client.delete(user)
+    team = {
+        "apiVersion": RIGHTS,
+        "kind": "RoleBinding",
+        "metadata": {
+            "name": "trainlab-trainer-pull-team",
+            "namespace": "demo",
+            "labels": {"app.kubernetes.io/component": "image-pull", "app.kubernetes.io/instance": "team"},
+        },
+        "roleRef": {"apiGroup": RIGHTS.partition("/")[0], "kind": "ClusterRole", "name": "system:image-puller"},
+    }
+    cluster.client.apply(team)
+    for other in (False, True):
+        undone = cluster.playbook("ocp4_workload", **wanted)
+        assert undone.code == 0 and (undone.changed == 0) is other, undone.text
+        assert "others run it (trainlab-trainer-pull-team)" in " ".join(undone.text.split())
+        assert cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")
+        assert cluster.client.look(RIGHTS, "RoleBinding", "trainlab-trainer-pull-demo", "demo") is None
+    cluster.client.delete(team)
     planned = cluster.playbook("ocp4_workload", "--check", **wanted)
     assert planned.code == 0 and planned.changed > 0, planned.text
     assert cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")
@@ -291,7 +314,7 @@ def test_undo(cluster: Cluster, builder: builds.Builder) -> None:
     assert cluster.client.items(builds.BUILD, "BuildConfig") == []
     assert cluster.client.look("v1", "ConfigMap", "trainlab-trainer-source", "demo") is None
     assert [each["metadata"]["name"] for each in cluster.client.items(builds.IMAGE, "ImageStream")] == ["others"]
-    assert cluster.client.look("rbac.authorization.k8s.io/v1", "RoleBinding", "trainlab-trainer-pull", "demo") is None
+    assert cluster.client.look(RIGHTS, "RoleBinding", "trainlab-trainer-pull-demo", "demo") is None
     for definition in builds.definitions():
         cluster.client.delete(definition)
     again = cluster.playbook("ocp4_workload", **wanted)

@@ -132,6 +132,21 @@ def test_a_hardware_profile_is_two_annotations_where_openshift_ai_reads_them() -
     assert "small, but the cluster serves no HardwareProfile of" in refusal(name, served=REAL_CLUSTER)
 
 
+def test_a_hardware_profile_replaces_neither_what_the_server_asks_for_nor_its_tolerations() -> None:
+    """OpenShift AI fills what the InferenceService does not say with the profile's defaults, which win over the runtime's."""
+    served = (*REAL_CLUSTER, "infrastructure.opendatahub.io/v1")
+    more = ("phase.serve.runtime=vllm", "phase.serve.gpus=1", "phase.serve.dtype=bfloat16", "site.images.vllm=a/b:1")
+    found = with_service(objects("site.hardwareProfile.name=small", *more, served=served))
+    predictor = one(found, "InferenceService")["spec"]["predictor"]
+    (container,) = one(found, "ServingRuntime")["spec"]["containers"]
+    asked = container["resources"]
+    assert predictor["model"]["resources"]["requests"] == asked["requests"]
+    assert predictor["model"]["resources"]["limits"] == {"cpu": asked["requests"]["cpu"], **asked["limits"]}
+    assert predictor["tolerations"] == one(found, "ServingRuntime")["spec"]["tolerations"]
+    plain = one(with_service(objects(*more, served=served)), "InferenceService")["spec"]["predictor"]
+    assert "resources" not in plain["model"] and "tolerations" not in plain
+
+
 def test_a_model_with_hours_is_taken_down_by_one_who_may_do_nothing_else() -> None:
     assert "CronJob" not in {each["kind"] for each in objects()}
     found = objects("phase.serve.hours=4")

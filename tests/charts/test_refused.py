@@ -79,6 +79,9 @@ UNKNOWN = [
     ("survival", "stie", "stie: {}"),
 ]
 BROKEN = [
+    ("survival", "phase.gate.min_refused", "phase: {data: {refused_rows: 0}, gate: {min_refused: 0.9}}"),
+    ("survival", "site.env", "site: {env: {TRAINLAB_DATA: /x}}"),
+    ("survival", "site.env", "site: {env: {PYTHONPATH: /x}}"),
     (  # all that other recipes read and this one does not
         "room/adapters",
         "phase.lora.dropout",
@@ -168,7 +171,11 @@ BROKEN = [
         "phase.unfreeze.tie_word_embeddings",
         "phase: {unfreeze: {tie_word_embeddings: true, lm_head: false}}",
     ),
-    ("survival", "phase.train.cache_frozen_activations", CACHED % "unfreeze: {tie_word_embeddings: true}"),
+    (
+        "survival",
+        "phase.train.cache_frozen_activations",
+        CACHED % "lora: {rank: 0, layers: null}, unfreeze: {tie_word_embeddings: true}",
+    ),
     ("survival", "phase.lora.rank", CACHED % "lora: {layers: null}"),
     ("survival", "phase.gate.metric", "phase: {data: {taught: null}, gate: {metric: taught_recall}}"),
     (
@@ -277,6 +284,7 @@ COMPUTED = [
         )
     ),
     ("staged-dpo", "phase.serve.gpus", f"phase: {{serve: {{gpus: 3}}, model: {{source: 'parent:llama-{OF_HEADS}'}}}}"),
+    ("staged-dpo", "phase.serve.gpus", f"phase: {{serve: {{gpus: 6}}, model: {{source: 'parent:llama-{OF_HEADS}'}}}}"),
     (
         "staged-dpo",
         "phase.serve.max_tokens",

@@ -178,3 +178,36 @@ def test_with_volumes_for_one_node_a_rounds_pods_are_where_the_room_is(api: str,
         "labels"
     ]
     assert wanted.items() <= labels.items()
+
+
+@pytest.mark.parametrize(
+    ("sets", "url"),
+    [
+        ((), "http://THIS-MACHINE:8090"),
+        (("address=http://10.0.0.5:8090",), "http://10.0.0.5:8090"),
+        (("site.expose.enabled=true", "site.expose.host=lab.example.com"), "http://room-lab.example.com"),
+    ],
+    ids=["forwarded", "named", "exposed"],
+)
+def test_the_notes_send_everybody_to_one_address(sets: tuple[str, ...], url: str) -> None:
+    lines = [
+        "install",
+        "demo-room",
+        str(CHART),
+        "--namespace",
+        "lab",
+        "--dry-run=client",
+        "-f",
+        str(SITE),
+        "-o",
+        "json",
+    ]
+    done = helm(*lines, *(part for each in (*GIVEN, *sets) for part in ("--set", each)), name="helm4")
+    notes = json.loads(done.stdout)["info"]["notes"]
+    assert f"{url}/\n" in notes and f"echo {url}/presenter/enter/$(kubectl " in notes
+
+
+@pytest.mark.parametrize("name", ["1room", "2026", "a.b"])
+def test_a_name_that_no_service_may_have_is_refused_before_anything_is_made(name: str) -> None:
+    done = helm("template", name, str(CHART), "-f", str(SITE), *(part for each in GIVEN for part in ("--set", each)))
+    assert f"release name: {name} is no name for a Service" in done.stderr

@@ -139,10 +139,11 @@ def test_pods_that_a_selector_may_send_to_gpu_nodes_tolerate_their_taint(where: 
             assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"], where
 
 
-def test_a_slice_of_a_gpu_tolerates_the_taint_of_its_whole() -> None:
-    """The GPU operator's nodes carry nvidia.com/gpu however their GPUs are sliced."""
-    found = train_pod("site.gpuResource=nvidia.com/mig-1g.10gb", "site.spread=required", files=FULL)["tolerations"]
-    assert [each["key"] for each in found] == ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu"]
+@pytest.mark.parametrize("part", ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"])
+def test_a_part_of_a_gpu_tolerates_the_taint_of_its_whole(part: str) -> None:
+    """The GPU operator's nodes carry nvidia.com/gpu however their GPUs are sliced or shared."""
+    found = train_pod(f"site.gpuResource={part}", "site.spread=required", files=FULL)["tolerations"]
+    assert [each["key"] for each in found] == [part, "nvidia.com/gpu"]
 
 
 ONE_NODE = ("site.storage.runs.accessMode=ReadWriteOnce", "phase.resources.nodes=1")

@@ -14,6 +14,7 @@ from embedded_cluster.base.say import UserError
 from embedded_cluster.builds import modules, toolchain
 from embedded_cluster.containers import image_store, images, oci
 from embedded_cluster.nodes import cluster, host, kept, layout
+from embedded_cluster.tasks import demo
 
 RUN = "share/rwx/pvc-1_trainlab-demo_survival-runs/survival-60e88a1c/manifest.json"
 LOCAL = "nodes/n1/root/var/lib/local-path/pvc-2_trainlab-ada_workspace/notebook.ipynb"
@@ -50,6 +51,19 @@ def test_without_a_cluster_there_is_nothing_to_keep(folder: Path) -> None:
     """Nor in what an `up` that did not get far leaves: nobody had a kubeconfig yet."""
     running.state_file().unlink()
     assert not kept.require(1)
+
+
+def test_who_names_no_number_of_nodes_gets_the_cluster_that_is_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else `make cluster` after `NODES=1 make demo` would be refused, with a word that removes what it holds."""
+    monkeypatch.delenv("NODES", raising=False)
+    _made_with(kept.made_with(1))
+    assert kept.count() == demo.node_count() == 1
+    monkeypatch.setenv("NODES", "2")
+    assert demo.node_count() == 2
+    running.state_file().unlink()
+    assert kept.count() == 2
 
 
 def test_another_node_count_is_refused_before_anything_is_built(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

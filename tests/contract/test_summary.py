@@ -13,7 +13,7 @@ import tiers
 import timetable
 
 CHECK = """<testsuites><testsuite name="pytest" errors="0" failures="{failed}" skipped="1" tests="5" time="75.5"
- timestamp="2026-11-22T10:01:00+00:00">
+ timestamp="2026-11-22T10:01:00+00:00"><properties><property name="selected" value="5" /></properties>
 <testcase classname="tests.api.test_a" name="one" time="61.0" /><testcase classname="tests.api.test_b" name="two" time="9"><properties><property name="cpu" value="7.5" /></properties></testcase>
 <testcase classname="tests.api.test_molecule" name="m" time="40" /><testcase classname="tests.charts.test_c" name="three" time="30" /><testcase classname="training.tests.test_d" name="x" time="2" />
 </testsuite></testsuites>"""
@@ -28,6 +28,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         text = f"{begin + first}\ncpu  100 0 0 {first} 0 0 0 0 0 0\n"
         (tmp_path / timetable.TIMES / f"{name}.begin").write_text(text, encoding="ascii")
         (tmp_path / timetable.TIMES / f"{name}.end").write_text(str(begin + last), encoding="ascii")
+    recorder = "import junit\ndef pytest_configure(config):\n    config.pluginmanager.register(junit.Recorder())\n"
+    (tmp_path / "conftest.py").write_text(recorder, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tiers.ROOT / "tests"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tiers, "stale", lambda: ["stale: make x"])
     return tmp_path
@@ -78,6 +81,57 @@ def test_a_part_that_did_not_run_is_named(place: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.splitlines()[-2:] == ["e2e: did not run to its end", "4 passed, 0 failed, 1 skipped"]
 
 
+@pytest.mark.parametrize(
+    ("code", "more", "fault"),
+    [
+        (
+            "import os, time\ndef test_a(): time.sleep(1); os._exit(9)\n",
+            ("-n", "2"),
+            "did not run to its end: 1 of 4 tests have a result",
+        ),
+        (
+            "import os, signal\ndef test_a(): os.kill(os.getpid(), signal.SIGINT)\n",
+            ("-n", "0"),
+            "did not run to its end: 1 of 4 tests have a result",
+        ),
+        ("", ("-n", "0", "-k", "nothing"), "selected no test"),
+    ],
+    ids=["crash", "interruption", "none"],
+)
+def test_a_part_that_lost_tests_has_not_passed(
+    place: Path, capfd: pytest.CaptureFixture[str], code: str, more: tuple[str, ...], fault: str
+) -> None:
+    """Not even where what failed passes alone: the others of a worker that crashed have no result."""
+    code += "".join(f"def test_{name}(): ...\n" for name in ("b", "c", "d"))
+    (place / "test_z.py").write_text(code, encoding="utf-8")
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--junitxml=check.xml",
+        "--max-worker-restart=0",
+    ]
+    argv += ["--dist", "loadfile", *more, "test_z.py"]
+    subprocess.run(argv, check=False, capture_output=True, timeout=120)
+    assert summary.main(["check.xml"]) == 1
+    assert f"check: {fault}" in capfd.readouterr().out.splitlines()
+
+
+def test_stages_of_another_day_are_not_in_the_table(place: Path) -> None:
+    assert list(timetable.stages(place / timetable.TIMES)) == ["lint", "binaries"]
+    (place / timetable.TIMES / "run.begin").write_text("1795341608\ncpu 0\n", encoding="ascii")
+    assert list(timetable.stages(place / timetable.TIMES)) == ["binaries"]
+
+
+def test_a_tier_with_skipped_tests_is_not_noted(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "rest.xml").write_text(CHECK.format(failed=0), encoding="utf-8")
+    assert tiers.main(["passed", "test-api", "rest.xml"]) == 1
+    assert capsys.readouterr().out == "test-api: not passed, 1 tests were skipped\n"
+
+
 def test_a_tier_is_stale_once_what_it_covers_changes(tmp_path: Path) -> None:
     """Not recorded while changes are uncommitted, not stale through other files, stale through new and changed ones."""
 
@@ -108,9 +162,9 @@ def test_a_tier_is_stale_once_what_it_covers_changes(tmp_path: Path) -> None:
 def test_patterns_of_tiers_find_files() -> None:
     """A pattern that matches nothing would never be stale."""
     targets = (tiers.ROOT / "Makefile").read_text(encoding="utf-8")
-    known = {name: tier["covers"] for name, tier in tiers.Tiers().known.items() if f"\n{name}:" in targets}
-    assert known.keys() >= {"test-all-phases", "molecule"}
+    known = {name: tier["covers"] for name, tier in tiers.Tiers().known.items()}
     for name, patterns in known.items():
+        assert f"\n{name}:" in targets, "a row of a target that is gone"
         for pattern in patterns:
             command = ["git", "-C", str(tiers.ROOT), "ls-files", "--", f":(glob){pattern}"]
             assert subprocess.run(command, capture_output=True, check=True).stdout, f"{name}: {pattern}"
@@ -145,3 +199,6 @@ def test_a_test_that_fails_by_accident_is_flaky_and_one_that_fails_twice_has_fai
     assert re.fullmatch(r"flaky: passed alone in \d+ s, failed before: test_y::test_first, .*too early.*", flaky)
     assert bad.startswith("failed: test_y.TestB::test_always, ")
     assert counts == "1 passed, 1 failed, 0 skipped"
+    assert summary.main(["check.xml"]) == 1
+    assert flaky in (lines := capfd.readouterr().out.splitlines()), "judged once"
+    assert not any(line.endswith("test_first") for line in lines if line.startswith("once more")), "not run again"

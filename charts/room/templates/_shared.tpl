@@ -69,11 +69,11 @@ quotes around every other would rename them all. Elsewhere `quote` does. */}}
 {{- kindIs "string" (printf "word: %s" . | fromYaml).word | ternary . (quote .) -}}
 {{- end -}}
 
-{{- /* Tolerations of a pod: those of .site, and with .gpus of the taint that GPU nodes usually carry, whole or sliced (MIG). */}}
+{{- /* Tolerations of a pod: those of .site, and with .gpus of the taint that GPU nodes usually carry, whole, sliced (MIG) or shared. */}}
 {{- define "trainjob.tolerations" -}}
 {{- $tolerations := .site.tolerations | default list -}}
 {{- if .gpus -}}
-{{- range prepend (hasPrefix "nvidia.com/mig-" .site.gpuResource | ternary (list "nvidia.com/gpu") list) .site.gpuResource -}}
+{{- range prepend (hasPrefix "nvidia.com/" .site.gpuResource | ternary (list "nvidia.com/gpu") list) .site.gpuResource -}}
 {{- $tolerations = append $tolerations (dict "key" . "operator" "Exists" "effect" "NoSchedule") -}}
 {{- end -}}
 {{- end -}}

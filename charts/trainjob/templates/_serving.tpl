@@ -154,8 +154,7 @@ spec:
         timeoutSeconds: 10
         failureThreshold: 6
       resources:
-        {{- $limits := dict "cpu" $asked.cpu "memory" $asked.memory "gpus" (int $asked.gpus) "gpuResource" $resolved.site.gpuResource }}
-        {{- include "trainjob.resources" $limits | nindent 8 }}
+        {{- include "trainjob.serverResources" $resolved | nindent 8 }}
       securityContext:
         {{- include "trainjob.containerSecurity" . | nindent 8 }}
         {{- if and $vllm (eq $resolved.platform "kubernetes") }}
@@ -182,6 +181,11 @@ of its own it takes float16 for weights that are saved as float32. */}}
 {{- define "trainjob.servedDtype" -}}
 {{- $auto := gt (int .resources.gpus_per_node) 0 | ternary "bfloat16" "float32" -}}
 {{- .serve.dtype | default (eq .model.dtype "auto" | ternary $auto .model.dtype) -}}
+{{- end -}}
+
+{{- define "trainjob.serverResources" -}}
+{{- $asked := .phase.serve -}}
+{{- include "trainjob.resources" (dict "cpu" $asked.cpu "memory" $asked.memory "gpus" (int $asked.gpus) "gpuResource" .site.gpuResource) -}}
 {{- end -}}
 
 {{- define "trainjob.inferenceService" -}}
@@ -231,9 +235,19 @@ spec:
     securityContext:
       {{- include "trainjob.podSecurity" . | nindent 6 }}
     {{- with include "trainjob.classes" . | trim }}{{ nindent 4 . }}{{ end }}
+    {{- if .site.hardwareProfile.name }}
+    # Those of a profile would replace the runtime's.
+    {{- with include "trainjob.tolerations" (dict "site" .site "gpus" (int .phase.serve.gpus)) }}{{ nindent 4 . }}{{ end }}
+    {{- end }}
     model:
       modelFormat: {name: trainlab, version: "1"}
       runtime: {{ $served }}
+      {{- if .site.hardwareProfile.name }}
+      # As in the runtime: what is missing here OpenShift AI takes from the profile, and that wins over the runtime. A limit of the CPU is
+      # among it.
+      resources: {{- $own := include "trainjob.serverResources" . | fromYaml }}
+        {{- mergeOverwrite (dict "limits" (dict "cpu" .phase.serve.cpu)) $own | toYaml | nindent 8 }}
+      {{- end }}
       {{- if eq .protocol "v2" }}
       protocolVersion: v2
       {{- end }}

@@ -66,6 +66,9 @@ terminationGracePeriodSeconds: 60
 activeDeadlineSeconds: {{ mul (int $asked.timeout_minutes) 60 }}
 securityContext:
   {{- include "trainjob.podSecurity" $resolved | nindent 2 }}
+  {{- if and (ne .container "node") (gt (int $asked.nodes) 1) (eq $resolved.platform "kubernetes") }}
+  runAsUser: 1001 # for the init container that the operator adds to workers, whose image says root
+  {{- end }}
 {{- include "trainjob.classes" $resolved }}
 {{- include "trainjob.placement" (dict "resolved" $resolved "gpus" (int $asked.gpus_per_node) "component" "train") }}
 {{- if and (gt (int $asked.nodes) 1) (ne $resolved.site.spread "none") }}

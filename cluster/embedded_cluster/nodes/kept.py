@@ -21,11 +21,17 @@ CONFIGURATION = "configuration of the nodes"
 VOLUMES = ("share/rwx/*_*_*", "nodes/*/root/var/lib/local-path/*_*_*")
 """Folders of volumes in the cluster's folder, as the provisioner names them: VOLUME_NAMESPACE_CLAIM."""
 MAX_NAMED = 8
+DEFAULT_NODES = 2
 
 
 def exists() -> bool:
     """Whether there is a cluster, running or stopped, that somebody may have put something into."""
     return running.state_file().exists()
+
+
+def count() -> int:
+    """The number of nodes of the existing cluster, or of a new one."""
+    return int((running.state().get("made_with") or {}).get("NODES") or DEFAULT_NODES) if exists() else DEFAULT_NODES
 
 
 def made_with(count: int) -> dict[str, str]:

@@ -49,8 +49,8 @@ def _minutes(seconds: float) -> str:
 
 
 def node_count() -> int:
-    """The number of nodes that NODES sets."""
-    asked = os.environ.get("NODES") or "2"
+    """The number of nodes that NODES sets, else that of the existing cluster."""
+    asked = os.environ.get("NODES") or str(kept.count())
     if not asked.isdecimal() or not 1 <= int(asked) <= layout.MAX_NODES:
         raise say.UserError(f"NODES={asked}: give 1 to {layout.MAX_NODES}")
     return int(asked)

@@ -149,8 +149,8 @@ def tolerations(site: Json, phase: Json, gpus: int) -> list[Json]:
         if not sent or not (phase["resources"]["gpus_per_node"] or phase["serve"]["gpus"]):
             return known
     resource = site.get("gpuResource") or GPU
-    keys = [resource, *([GPU] if resource.startswith("nvidia.com/mig-") else [])]
-    return known + [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+    keys = [resource, *([GPU] if resource.startswith("nvidia.com/") else [])]
+    return known + [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in dict.fromkeys(keys)]
 
 
 def open_to(node: Json, selector: Json, tolerations: list[Json]) -> bool:

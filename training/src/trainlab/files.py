@@ -1,5 +1,6 @@
 """Atomic writes (a file is complete or absent) and digests; used by every module that writes to a volume."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -69,6 +70,24 @@ def link_or_copy(source: Path | str, target: Path | str) -> None:
         shutil.copy2(source, target)
 
 
+def _sync(path: Path) -> None:
+    """Let the volume write a file, or the names of a folder, which some network volumes cannot be asked for."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError) if path.is_dir() else contextlib.nullcontext():
+            os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def remove_leftovers(parent: Path, name: str = "") -> None:
+    """Remove what a killed atomic_folder left in `parent`, for any target or that of a name; only where nobody else writes there."""
+    left = re.compile(rf"\.{re.escape(name) or '.+'}\.[a-z0-9_]{{8}}")  # as tempfile.mkdtemp ends names
+    for path in parent.iterdir() if parent.is_dir() else ():
+        if left.fullmatch(path.name) and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def atomic_folder(target: Path, *, resume: bool = False) -> Iterator[Path]:
     """Yield an empty folder next to `target` that replaces `target` if the block succeeds, else is deleted.
@@ -86,11 +105,14 @@ def atomic_folder(target: Path, *, resume: bool = False) -> Iterator[Path]:
         yield work
         for path in work.rglob("*"):  # safetensors writes 0600; other pods may read as another user
             path.chmod(0o755 if path.is_dir() else 0o644)
+            _sync(path)  # a node that is lost later must not leave empty files below the final name
+        _sync(work)
         old = target.with_name(f".{target.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         if target.exists():
             target.rename(old)
         work.rename(target)
+        _sync(target.parent)
         shutil.rmtree(old, ignore_errors=True)
     finally:
         if not resume:

@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any, get_args
 
 import jsonschema
 import yaml
 from checkout import ROOT
-from trainlab.config import schema
+from pydantic import BaseModel
+from trainlab.config import Values, schema
 
 
 def test_keys_are_nested_and_end_in_true() -> None:
@@ -39,3 +41,23 @@ def test_write_changes_nothing_the_second_time(tmp_path: Path) -> None:
     assert schema.write(tmp_path) == []
     text = (tmp_path / "values.yaml").read_text()
     assert "# [all; integer >= 1, <= 1024; 8] " in text and "# [auto, kubernetes, openshift] Kubernetes leaves" in text
+
+
+def test_null_is_the_default_of_every_key_that_takes_it() -> None:
+    """In a values file null removes a key, as in Helm: what it should mean would be lost."""
+    seen, waiting = set[type[BaseModel]](), list[Any]([Values])
+    while waiting:
+        kind = waiting.pop()
+        if kind in seen:
+            continue
+        seen.add(kind)
+        for name, field in kind.model_fields.items():
+            parts = [field.annotation, *_parts(field.annotation)]
+            waiting += [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+            assert type(None) not in parts or field.default is None, f"{kind.__name__}.{name}"
+    assert len(seen) > 20
+
+
+def _parts(annotation: Any) -> list[Any]:
+    """Return what a type is made of, at any depth."""
+    return [part for each in get_args(annotation) for part in (each, *_parts(each))]

@@ -16,7 +16,7 @@ SURVIVAL = Path(__file__).resolve().parents[3] / "data" / "survival"
 
 
 def refusing(**data: Any) -> AnswerData:
-    return AnswerData.model_validate({"source": "builtin:survival", "taught": "test", "refused_rows": None, **data})
+    return AnswerData.model_validate({"source": "builtin:survival", "taught": "test", "refused_rows": -1, **data})
 
 
 @pytest.fixture

@@ -29,6 +29,18 @@ def test_truncated_and_unmarked_ones_are_skipped_with_a_sentence(tmp_path: Path)
     ]
 
 
+def test_those_that_a_kill_cut_off_are_removed_when_the_run_goes_on(tmp_path: Path) -> None:
+    """Each preemption of a large model would leave another, until the volume is full."""
+    for step in (2, 4, 6):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "x").write_text("x")
+    checkpoints.mark(tmp_path / "checkpoint-4")
+    said: list[str] = []
+    assert checkpoints.last_good_everywhere(tmp_path, said.append) == tmp_path / "checkpoint-4"
+    assert [path.name for path in checkpoints.listed(tmp_path)] == ["checkpoint-4"]
+    assert "checkpoint-6: removed, it was cut off while it was written" in said
+
+
 def test_rotation_keeps_the_newest_whole_ones(tmp_path: Path) -> None:
     for step in (2, 4, 6, 10):
         make(tmp_path, step, marked=step != 10)

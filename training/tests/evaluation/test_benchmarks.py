@@ -202,6 +202,19 @@ def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any
                 assert shared[name]["metrics"][metric]["value"] == pytest.approx(numbers["value"])
 
 
+def test_no_rank_waits_for_another_where_a_task_has_fewer_items_than_ranks(
+    phase_dict: dict[str, Any], models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 alone may take longer than the ranks wait for one another."""
+    ran: list[int] = []
+    monkeypatch.setattr(task_score.dist, "world_size", lambda: 99)
+    monkeypatch.setattr(task_score.dist, "is_main", lambda: False)
+    monkeypatch.setattr(task_score.dist, "gather", lambda mine: [mine])
+    monkeypatch.setattr(task_score, "_run", lambda *given: ran.append(given[-1]))
+    task_score.score(None, None, with_tasks(phase_dict, *BOTH), models)
+    assert ran == [1]
+
+
 @pytest.mark.rest
 def test_a_name_that_the_harness_lacks_is_refused_with_near_ones(phase_dict: dict[str, Any], models: Path) -> None:
     with pytest.raises(UserError, match=r"phase.evaluate.tasks: arc_eazy is not a task of .*did you mean arc_easy"):

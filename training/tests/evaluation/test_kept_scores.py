@@ -132,3 +132,9 @@ def test_only_the_newest_files_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
         kept_scores.write(tmp_path / f"{number}.json", {"number": number})
     assert sorted(path.stem for path in tmp_path.glob("*.json")) == ["2", "3"]
     assert kept_scores.read(tmp_path / "3.json") == ({"number": 3}, None)
+
+
+def test_a_folder_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
+    """Another user's, as volumes shared by namespaces have it; here a file is in its way."""
+    (tmp_path / "file").touch()
+    kept_scores.write(tmp_path / "file" / "x.json", {"number": 1})

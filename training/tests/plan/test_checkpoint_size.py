@@ -17,6 +17,7 @@ from tiny import make_phase, write_data
 from trainlab.config import Values
 from trainlab.data import chat_rows
 from trainlab.engine import checkpoints
+from trainlab.engine.stopping import Stop
 from trainlab.engine.trainer import CheckpointedSftTrainer, TrainingJob
 from trainlab.models import architectures, chat
 from trainlab.plan import devices, estimate, source, volumes
@@ -115,7 +116,7 @@ def test_checkpoints_of_an_image_classifier(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(checkpoints, "rotate", watched)
     images = pictures.make_images(phase)
-    image_training.fit(phase, tmp_path / "run", images, Progress(False))
+    image_training.fit(phase, tmp_path / "run", images, Progress(False), Stop())
     job = source.job_of(Values(phase=phase), [])
     plan = estimate.estimate_images(phase, job, devices.cpu(1, 1e9), 1.0)
     (need,) = [need for need in plan.volumes if need.name == "runs"]

@@ -24,6 +24,8 @@ FIRED: dict[str, Plan] = {
         ("context", jobs.LYRICS, {"max_length": 1 << 20}, "L40S"),
         ("serve-context", jobs.LYRICS, {**SERVED, "serve_tokens": 4352}, "L40S"),
         ("serve-heads", jobs.LYRICS, {**SERVED, "serve_gpus": 3}, "L40S"),
+        ("layers", jobs.LYRICS, {"top_layers": 99}, "L40S"),
+        ("untied", jobs.SURVIVAL, {"arch": jobs.LYRICS.arch}, "L40S"),
         ("memory", jobs.PRETRAIN, {}, "L40S"),
         ("memory-tight", jobs.LYRICS, {"batch": 13}, "L40S"),
         ("logits", jobs.WIKI, {}, "H100-80GB"),

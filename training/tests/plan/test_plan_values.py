@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from checkout import VALUES
 from trainlab.config.loading import STDIN, load_values
+from trainlab.errors import UserError
+from trainlab.plan import devices
 from trainlab.plan.plan_command import command
 
 SCALES = [
@@ -72,3 +74,59 @@ def test_wordings_of_taught_facts_are_rows(tmp_path: Path, capsys: pytest.Captur
     wordings = [json.loads(line) for path in facts.glob("*.jsonl") for line in path.read_text("utf-8").splitlines()]
     refused = load_values([survival]).phase.data.refused_rows
     assert rows[1] - rows[0] == sum(1 + len(fact["phrasings"]) for fact in wordings) + refused > 0
+
+
+def finding(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, *paths: str, over: str = "", gpu: str | None = None
+) -> dict[str, str]:
+    """Return code -> line of what the planner says about these values, with those of `over` last."""
+    (tmp_path / "over.yaml").write_text(over or "{}", encoding="utf-8")
+    files = [*(VALUES / path for path in paths), tmp_path / "over.yaml"]
+    command(files[0], files[1:], gpu=gpu, as_json=True)
+    return {each["code"]: each["line"] for each in json.loads(capsys.readouterr().out)["findings"]}
+
+
+def test_refusals_are_trained_behind_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [VALUES / "survival.yaml", VALUES / "local" / "survival.yaml"]
+    data = load_values(paths).phase.data
+    assert planned(paths, capsys)[1]["job"]["rows"] == data.train_rows + data.refused_rows
+
+
+@pytest.mark.parametrize(
+    ("paths", "over", "code"),
+    [
+        (["survival.yaml"], "phase: {lora: {rank: 0, layers: null}, unfreeze: {layers: 60}}", "layers"),
+        (["lyrics.yaml"], "phase: {lora: {layers: 60}}", "layers"),
+        (["staged-sft.yaml", "demo/staged-sft.yaml"], "phase: {serve: {runtime: vllm, gpus: 6}}", "serve-heads"),
+        (
+            ["resnet.yaml"],
+            "phase: {data: {source: 'builtin:digits'}, vision: {flip: false, image_size: 8, crop_padding: 1}, train: {batch_size: 2048}}",
+            "batch",
+        ),
+    ],
+    ids=["unfreeze", "lora", "heads of keys", "images"],
+)
+def test_what_ends_a_run_after_the_base_was_scored_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, paths: list[str], over: str, code: str
+) -> None:
+    assert finding(capsys, tmp_path, *paths, over=over)[code].startswith("REFUSED")
+
+
+def test_a_gpu_without_bfloat16_computes_auto_in_float32(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """As models/compute.py does; bfloat16 by its name is refused."""
+    assert "bf16" not in finding(capsys, tmp_path, "gemma.yaml", gpu="T4")
+    assert "bf16" not in finding(capsys, tmp_path, "gemma.yaml", gpu="Tesla-T4"), "as GPU feature discovery names it"
+    assert "bf16" in finding(capsys, tmp_path, "gemma.yaml", over="phase: {model: {dtype: bfloat16}}", gpu="T4")
+
+
+def test_no_server_is_judged_where_none_is_made(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    over = "phase: {serve: {runtime: vllm, gpus: 7}}\n"
+    assert "serve-heads" in finding(capsys, tmp_path, "lyrics.yaml", over=over)
+    assert "serve-heads" not in finding(capsys, tmp_path, "lyrics.yaml", over=f"{over}site: {{serving: false}}")
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/mig-1g.10gb", "MIG-1g.10gb"])
+def test_a_slice_without_its_gpu_is_a_sentence(name: str) -> None:
+    with pytest.raises(UserError, match=r"names no GPU; name it before the slice, as in A100-80GB-MIG-1g\.10gb"):
+        devices.find(name)
+    assert devices.find("A100-80GB mig-1g.10gb").nominal_gib == 10, "as the planner prints it"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,17 @@ from stages import DPO, PRETRAIN, phase_of
 from tiny import make_phase, write_data, write_taught, write_text
 from trainlab import files
 from trainlab.data import chat_rows, corpus, row_files, table_rows
+from trainlab.engine import trainer
+from trainlab.engine.stopping import Stop, StopCallback
 from trainlab.engine.trainer import TrainingJob
 from trainlab.errors import UserError
-from trainlab.models import chat
+from trainlab.models import chat, compute
 from trainlab.plan import source
 from trainlab.progress import Progress
 from trainlab.recipes import cpt, dpo, language, pretrain, sft
 from trainlab.recipes.base import Run
 from trainlab.run import identity, manifest
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 TRAIN = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
 OWN = [
@@ -73,6 +77,53 @@ def test_a_training_that_was_complete_is_scored_and_not_trained_again(
     (run.run_dir / "training_summary.json").unlink()
     with pytest.raises(pytest.fail.Exception, match="trains"):
         sft.train(run)
+
+
+def test_a_pod_that_is_told_to_end_while_the_result_is_saved_saves_it_first(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the last step no checkpoint follows: the result, smaller than one, is what the next start needs."""
+    heard: list[bool] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append((run.run_dir / "training_summary.json").exists()))
+    real = trainer.save_model
+
+    def told(*given: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        real(*given)
+
+    monkeypatch.setattr(trainer, "save_model", told)
+    try:
+        sft.preflight(run.phase, run.model_dir, run.data_dir, run.models)
+        sft.train(run)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [True], "after the summary, by which the training is complete"
+
+
+def test_a_pod_that_is_told_to_end_in_the_last_step_keeps_no_checkpoint_of_it() -> None:
+    stop, control = Stop(), TrainerControl()
+    stop._asked = True
+    callback, state = StopCallback(stop), TrainerState(global_step=6, max_steps=6)
+    callback.on_step_end(TrainingArguments("x", use_cpu=True), state, control)
+    assert not control.should_save
+    state.global_step = 5
+    callback.on_step_end(TrainingArguments("x", use_cpu=True), state, control)
+    assert control.should_save
+
+
+def test_a_run_that_comes_back_on_another_kind_of_node_computes_as_it_began(run: Run) -> None:
+    """Else the scores before and after would be of two precisions."""
+    run.phase.model.dtype = "auto"
+    here = compute.dtype(run.phase)
+    other = next(name for name, dtype in compute.DTYPES.items() if dtype != here)
+    assert manifest.dtype(run.run_dir) is None
+    files.write_json(run.run_dir / "manifest.json", {"dtype": other})
+    try:
+        compute.keep(manifest.dtype(run.run_dir))
+        assert compute.dtype(run.phase) == compute.DTYPES[other]
+    finally:
+        compute.keep(None)
+    assert compute.dtype(run.phase) == here
 
 
 def test_processors_of_different_abilities_are_refused_where_they_choose(

@@ -56,6 +56,13 @@ def test_a_start_after_an_end_with_an_error_is_no_restart(tmp_path: Path) -> Non
     assert attempts.begin(tmp_path, 1).startswith("restart 1 of 1")
 
 
+def test_a_run_that_is_only_scored_again_repeats_no_step(tmp_path: Path) -> None:
+    attempts.begin(tmp_path, 1)
+    attempts.LastStep(tmp_path)(100)
+    (tmp_path / "training_summary.json").touch()
+    assert attempts.begin(tmp_path, 1) == "restart 1 of 1: goes on at step 100, 0 steps are repeated"
+
+
 def test_where_nothing_restarts_it_nothing_is_refused(tmp_path: Path) -> None:
     for _ in range(5):
         attempts.begin(tmp_path, None)

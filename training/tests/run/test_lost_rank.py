@@ -14,6 +14,8 @@ from tiny import make_phase
 from torch.distributed import DistBackendError, DistNetworkError
 from trainlab.config import Phase
 from trainlab.engine import dist
+from trainlab.errors import LOST_PEER
+from trainlab.recipes.base import Run
 from trainlab.run import worker
 from trainlab.run.launch import ended
 
@@ -102,6 +104,21 @@ def test_the_words_of_nccl_are_printed(text: str, code: int, said: str) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
     assert said in done.stderr and " ".join(text.splitlines()[-1].split()) in done.stderr
+
+
+def test_a_rank_whose_peer_is_lost_at_the_end_of_a_complete_run_lets_the_operator_restart_it(
+    gpus: Phase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1 would fail the job for good; the next start reads that the run is complete."""
+
+    def leave() -> None:
+        raise RuntimeError("Connection closed by peer [10.0.0.1]:2")
+
+    monkeypatch.setattr(worker, "work", lambda run: None)
+    monkeypatch.setattr(worker.dist, "start", lambda *_: None)
+    monkeypatch.setattr(worker.dist, "leave", leave)
+    assert worker._run(Run(gpus, tmp_path, tmp_path, tmp_path)) == LOST_PEER
+    assert "another rank exited" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("timeout_minutes", "minutes"), [(1, 0.5), (20, 10), (120, 30), (2880, 30)])

@@ -93,9 +93,11 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Path) -> I
 
 
 def write_gate(run_dir: Path, promoted: bool) -> None:
-    files.write_json(run_dir / "gate.json", {"promoted": promoted, "reasons": ["Because of numbers."]})
     (run_dir / "best_model").mkdir(exist_ok=True)
     save_file({"weight": np.arange(99, dtype=np.float32)}, run_dir / "best_model" / "model.safetensors")
+    files.write_json(
+        run_dir / "gate.json", {"promoted": promoted, "reasons": ["Because of numbers."]}
+    )  # last, as a run does
 
 
 def api(account: Path, *replies: tuple[int, Any]) -> Fake:

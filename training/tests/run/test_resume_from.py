@@ -59,9 +59,13 @@ def test_the_run_goes_on_from_an_earlier_checkpoint_once_and_ends_with_the_same_
     fit(run := place("again"))
     assert named(run) == [f"checkpoint-{step}" for step in (2, 4, 6, 8)]
     shutil.rmtree(run.run_dir / "best_model")
+    of_other_weights = [run.run_dir / name for name in ("eval_after.json", "gate.json", "report.json")]
+    for path in of_other_weights:
+        path.touch()
     run = place("again", resume_from="checkpoint-4")
     assert take_up(run, first=False) == [] and len(named(run)) == 4  # the first pod alone changes anything
     assert take_up(run) == ["phase.train.resume_from: checkpoint-4; removed checkpoint-6, checkpoint-8"]
+    assert not any(path.exists() for path in of_other_weights)
     attempts.begin(run.run_dir, None)
     assert attempts.read(run.run_dir)[-1]["resumed"] == 4
     assert fit(run)["resumed_from_step"] == 4
@@ -77,7 +81,8 @@ def test_a_checkpoint_of_another_run_that_trains_the_same(place: Callable[..., R
     fit(one := place("one"))
     files.write_json(one.run_dir / "fp8.json", {"on": False, "reason": "no GPU"})
     two = place("two", resume_from="one/checkpoints/checkpoint-6")
-    two.phase = two.phase.model_copy(update={"name": "renamed"})
+    more = two.phase.resources.model_copy(update={"memory": "99Gi", "timeout_minutes": 999})
+    two.phase = two.phase.model_copy(update={"name": "renamed", "resources": more})
     assert take_up(two) == ["phase.train.resume_from: one/checkpoints/checkpoint-6"]
     assert named(two) == ["checkpoint-6"] and len(named(one)) == 4
     assert files.read_json(two.run_dir / "fp8.json") == {"on": False, "reason": "no GPU"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from trainlab import cli, files
 from trainlab.errors import UserError
-from trainlab.run import transfer, transfer_pod
+from trainlab.run import transfer, transfer_pod, volume_pod
 from trainlab.run.put_values import values_for
 
 KUBECTL = """\
@@ -334,6 +334,17 @@ def test_a_folder_goes_there_and_back_over_dropped_connections(
     cluster.drop()
     cluster.run("get", f"datasets/team/mine/{one}", str(got), "--replace", code=2)
     assert f"{got}: is a folder, and datasets/team/mine/{one} a file; name the file to write" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("size", "changed"), [(10, False), (8, True), (12, True)])
+def test_a_file_replaced_by_another_size_since_it_was_listed_has_changed(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], size: int, changed: bool
+) -> None:
+    """Its first bytes, or zeros behind its last, would have a digest that fits."""
+    (tmp_path / "x").write_bytes(b"0123456789")
+    volume_pod.read(str(tmp_path), "x", [{"name": "", "offset": 0, "size": size}])
+    last = capsysbinary.readouterr().out.rpartition(b"{")[2]
+    assert json.loads(b"{" + last)["changed"] is changed
 
 
 def test_a_get_that_was_interrupted_goes_on(

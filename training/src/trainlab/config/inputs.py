@@ -172,10 +172,10 @@ class AnswerData(ChatData):
     file; a row says "emergency": true); how often it is right is scored on questions never taught."""
     taught_wordings: int | None = Field(None, ge=1)
     """Teach each fact in this many of its training wordings, the first ones; null uses all."""
-    refused_rows: int | None = Field(0, ge=0)
+    refused_rows: int = Field(0, ge=-1)
     """With data.taught, train besides train_rows on this many questions whose answer is a refusal (the source's
     refusals.json): near misses of the taught facts first, then the emergencies of its folder refused, then its other
-    questions and those of train that are not taught; null uses all, 0 teaches no refusal."""
+    questions and those of train that are not taught; -1 uses all, 0 teaches no refusal."""
     style: Literal["plain", "steps"] = "plain"
     """With data.taught, answer the facts as plain text, or in numbered steps with a warning and an alternative where
     the source has them."""

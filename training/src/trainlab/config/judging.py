@@ -16,7 +16,7 @@ class Evaluate(Strict):
     bootstrap_samples: int = Field(2000, ge=100, le=100000)
     """Random samples behind each interval (sign flips of facts, documents or questions); of twelve or fewer, all are
     taken."""
-    confidence: float = Field(0.95, gt=0.5, lt=1)
+    confidence: float = Field(0.95, gt=0.5, le=0.999)
     """Two-sided level of the intervals; 0.95 takes six facts, documents or questions."""
 
 

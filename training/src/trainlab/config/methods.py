@@ -36,8 +36,8 @@ class OwnedLora(Lora):
 
     rank: int = Field(16, ge=1, le=512, description="Rank of the adapters.")
     alpha: int = Field(32, ge=1, le=4096, description="The adapters' output is scaled by alpha / rank.")
-    layers: int | None = Field(8, ge=1)
-    """Put adapters only in this many last decoder layers, below which each text is read once for all owners; null puts
+    layers: int = Field(8, ge=0)
+    """Put adapters only in this many last decoder layers, below which each text is read once for all owners; 0 puts
     them in every layer."""
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 
 from trainlab.config import inputs, judging, methods
 from trainlab.config.rule import value
-from trainlab.config.types import MAX_EXACT, Bytes, Cpu, Name, Strict
+from trainlab.config.types import Bytes, Cpu, Name, Strict
 
 
 class Resources(Strict):
@@ -129,7 +129,7 @@ class Phase(Strict):
     name: Name = Field(description="Short name of the phase.")
     recipe: str
     title: str = Field(max_length=200, description="One-line title for display.")
-    seed: int = Field(42, ge=0, le=MAX_EXACT, description="Seed for everything random.")
+    seed: int = Field(42, ge=0, lt=2**32, description="Seed for everything random.")  # numpy takes no larger one
     model: inputs.Model
     data: inputs.Data
     train: methods.Train = methods.Train()

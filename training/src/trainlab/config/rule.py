@@ -155,8 +155,11 @@ def _size(values: Mapping[str, Any]) -> str | None:
     if value(values, "phase.serve.runtime") != "vllm":
         return None
     gpus, tokens = value(values, "phase.serve.gpus"), value(values, "phase.serve.max_tokens")
-    if gpus and heads % gpus:
-        return f"phase.serve.gpus: {gpus} with runtime vllm, which divides the {heads} heads of phase.model.source evenly; take a divisor"
+    if gpus and (heads % gpus or (kv % gpus and gpus % kv)):
+        return (
+            f"phase.serve.gpus: {gpus} with runtime vllm, which divides the {heads} heads and {kv} of keys and values of "
+            "phase.model.source evenly; take a divisor of both"
+        )
     if longest + tokens > context:
         return (
             f"phase.serve.max_tokens: {tokens} and model.max_length {longest} are more than the context {context} of "

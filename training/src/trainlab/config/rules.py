@@ -165,7 +165,7 @@ phase.stage.fp8: 'on' with model.dtype {phase.model.dtype}; only matrices of bfl
 phase.unfreeze.tie_word_embeddings: true needs unfreeze.lm_head: true; change one of the two
   if phase.unfreeze.tie_word_embeddings, no phase.unfreeze.lm_head
 phase.train.cache_frozen_activations: true needs a frozen embedding; set it, or unfreeze.tie_word_embeddings, to false
-  if phase.train.cache_frozen_activations, phase.unfreeze.tie_word_embeddings
+  if phase.train.cache_frozen_activations, phase.unfreeze.tie_word_embeddings, no phase.lora.rank
 phase.lora.rank: {phase.lora.rank} with train.cache_frozen_activations true; adapters are in every layer, so no layer
   is entirely frozen: set lora.layers, or cache_frozen_activations to false
   if phase.train.cache_frozen_activations, phase.lora.rank, no phase.lora.layers
@@ -194,6 +194,8 @@ phase.data.taught: {phase.data.taught} with data.table; a table has no folder ta
 phase.data.taught_wordings: {phase.data.taught_wordings} without data.taught; name the wordings to ask, test or dev,
   or remove it
   if phase.data.taught_wordings, no phase.data.taught
+phase.gate.min_refused: {phase.gate.min_refused} without data.refused_rows; no refusal is taught: set that, or remove this
+  if phase.gate.min_refused, no phase.data.refused_rows
 phase.lora.target_modules: names lm_head or embed_tokens; vLLM cannot serve such an adapter: remove them
   if phase.lora.target_modules holds lm_head embed_tokens
 phase.resources.processes_per_node: {phase.resources.processes_per_node} processes for {phase.resources.gpus_per_node}
@@ -206,6 +208,11 @@ phase.evaluate.generate_rows: {phase.evaluate.generate_rows} is more than data.h
   if phase.evaluate.generate_rows exceeds phase.data.heldout_rows
 site.env: OUTPUT_DIR has no effect, as runs are in their volume; remove it, and set site.storage.runs
   if site.env.OUTPUT_DIR is not null
+site.env: TRAINLAB_DATA would replace the image's data sets under the same name of a run; remove it, and name yours with
+  phase.data.source
+  if site.env.TRAINLAB_DATA is not null
+site.env: PYTHONPATH is refused for servers by KServe of OpenShift AI, after the training; remove it
+  if site.env.PYTHONPATH is not null, site.serving
 site.gpuResource: '{site.gpuResource}' is not an extended resource name; use vendor/resource, e.g. nvidia.com/gpu
   if site.gpuResource has not form ^[a-z0-9.-]+/[A-Za-z0-9._-]+$
 site.auth: true with site.serving false; nothing is served: change one of the two

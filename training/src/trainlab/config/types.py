@@ -15,7 +15,6 @@ _BYTES = "(Ki|Mi|Gi|Ti|k|M|G|T)"
 _SEGMENT = r"(\.\.[A-Za-z0-9._-]|\.?[A-Za-z0-9_-])[A-Za-z0-9._-]*"
 PATH = rf"{_SEGMENT}(/{_SEGMENT})*"
 OBJECT = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
-MAX_EXACT = 2**53 - 1  # above it a JSON number, which Helm reads as float64, may change
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$")]
 ObjectName = Annotated[str, StringConstraints(pattern=rf"^({OBJECT})?$", max_length=253)]

@@ -139,7 +139,7 @@ def _refuses(data: Data) -> TypeGuard[AnswerData]:
 def _refusals(
     data: Data, path: Path, facts: Sequence[TaughtFact], taught: Sequence[TrainRow], rows: Sequence[TrainRow]
 ) -> list[TrainRow]:
-    """Return `data.refused_rows` questions (null: all) that are answered by a refusal.
+    """Return `data.refused_rows` questions (-1: all) that are answered by a refusal.
 
     First the near misses of `facts`, then the emergencies of refused/, which a wrong answer would make worse; then by turns and evenly
     across topics the other rows of refused/ that are for training and questions of train/ (`rows`): those that neither are in `taught`
@@ -156,7 +156,7 @@ def _refusals(
     calm = [row for row in rest if not row.get("emergency")]
     pool: list[RefusedRow | TrainRow] = [*near, *urgent, *_by_turns(calm, _in_turn(others))]
     refusals = []
-    for row in pool[: data.refused_rows]:
+    for row in pool if data.refused_rows < 0 else pool[: data.refused_rows]:
         emergency = row.get("emergency", False)
         answer = sentences.sentence(row["topic"], emergency)
         train = TrainRow(id=row["id"], topic=row["topic"], question=row["question"], answer=answer)

@@ -128,10 +128,19 @@ def drop(run_dir: Path, say: Callable[[str], None]) -> None:
 
 
 def last_good_everywhere(folder: Path, say: Callable[[str], None]) -> Path | None:
-    """Return rank 0's choice of checkpoint on every rank: ranks may briefly see different states of a volume."""
+    """Return rank 0's choice of checkpoint on every rank: ranks may briefly see different states of a volume.
+
+    Rank 0 removes those that a kill cut off: each preemption of a large model leaves another, until the volume is full.
+    """
     from trainlab.engine import dist
 
-    return dist.gather(last_good(folder, say) if dist.is_main() else None)[0]
+    good = last_good(folder, say) if dist.is_main() else None
+    if dist.is_main():
+        for path in listed(folder):
+            if not (path / MARKER).exists():
+                shutil.rmtree(path, ignore_errors=True)
+                say(f"{path.name}: removed, it was cut off while it was written")
+    return dist.gather(good)[0]
 
 
 def explain_full(error: BaseException, folder: Path, what: str) -> DiskFull | None:

@@ -145,6 +145,10 @@ class OwnedTrainer:
                     clock.saved()
                 if stopping:
                     raise Stopped(step + 1)
+            if first < self.steps:
+                self._save(
+                    folder, self.steps, names
+                )  # asking the adapters may take longer: a run that is lost then asks again only
         self._model.eval()
         return first
 

@@ -29,7 +29,7 @@ class Stopped(UserError):
 
 
 class Stop:
-    """Holds SIGTERM back while it is entered, until the ranks are at the step on which they agree."""
+    """Holds SIGTERM back while it is entered, until the ranks are at the step on which they agree, or what they trained is saved."""
 
     def __init__(self) -> None:
         """SIGTERM does what it did before."""
@@ -71,12 +71,12 @@ class StopCallback(TrainerCallback):
     """The same for Hugging Face's trainers; added after whatever else sets `should_save`."""
 
     def __init__(self, stop: Stop) -> None:
-        """`stop` is entered while the trainer trains."""
+        """`stop` is entered while the trainer trains and saves."""
         self._stop, self._step = stop, 0
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Save when it is time to end."""
-        if self._stop.due(state.global_step):
+        """Save when it is time to end; after the last step the result is saved at once, which is smaller than a checkpoint."""
+        if self._stop.due(state.global_step) and state.global_step < state.max_steps:
             self._step, control.should_save = state.global_step, True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:

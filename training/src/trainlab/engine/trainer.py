@@ -3,6 +3,7 @@
 Checkpoints are marked when complete and rotated after that. The result is best_model/ or lora_adapter/.
 """
 
+import contextlib
 import statistics
 import time
 import warnings
@@ -51,6 +52,8 @@ class TrainingJob:
     progress: Progress
     validation: list[Any] | None = None
     """Rows of data.validation."""
+    ends: contextlib.ExitStack | None = None
+    """Closed once all of the training is on the volume: until then SIGTERM is held back. None: at the end of `fit`."""
 
 
 class CheckpointedTrainer(compiled.CompiledTrainer):
@@ -248,6 +251,11 @@ def fit(job: TrainingJob, trainer: CheckpointedTrainer) -> dict[str, Any]:
 
     Returns what every training_summary.json says about steps, losses and time.
     """
+    with contextlib.ExitStack() as ends:
+        return _fit(job, trainer, job.ends or ends)
+
+
+def _fit(job: TrainingJob, trainer: CheckpointedTrainer, ends: contextlib.ExitStack) -> dict[str, Any]:
     resume = checkpoints.last_good_everywhere(Path(str(trainer.args.output_dir)), job.progress.say)
     if resume:
         job.progress.say(f"resuming from {resume}")
@@ -260,13 +268,12 @@ def fit(job: TrainingJob, trainer: CheckpointedTrainer) -> dict[str, Any]:
         trainer.best = BestWeights(job.model, resume)
         trainer.add_callback(trainer.best)
     stepping = time.monotonic()
-    with Stop() as stop:
-        trainer.add_callback(StopCallback(stop))
-        try:
-            trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-        except Stopped:
-            trainer.written()
-            raise
+    trainer.add_callback(StopCallback(ends.enter_context(Stop())))
+    try:
+        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    except Stopped:
+        trainer.written()
+        raise
     trainer.written()
     seconds, trainer.seconds = time.monotonic() - began, time.monotonic() - stepping
     if job.phase.train.save_final_model:

@@ -3,6 +3,7 @@
 Not in the model volume, which pods that train mount read-only. Used by recipes/language.py. No torch on import.
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -46,11 +47,15 @@ def place(
 
 
 def write(path: Path, scores: dict[str, Any]) -> None:
-    """Keep the scores, atomically, and only the KEPT newest files; a second writer has the same content."""
-    files.write_json(path, {"sha256": _digest(scores), "scores": scores})
-    written = sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
-    for old in written[KEPT:]:
-        old.unlink(missing_ok=True)
+    """Keep the scores, atomically, and only the KEPT newest files; a second writer has the same content.
+
+    Does nothing where the folder is another user's, or full: the run has its scores.
+    """
+    with contextlib.suppress(OSError):
+        files.write_json(path, {"sha256": _digest(scores), "scores": scores})
+        written = sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
+        for old in written[KEPT:]:
+            old.unlink(missing_ok=True)
 
 
 def read(path: Path) -> tuple[dict[str, Any] | None, str | None]:

@@ -35,11 +35,10 @@ def score(model: Any, tokenizer: Any, phase: LanguagePhase, models: Path) -> dic
     benchmarks = load(phase, models)
     limit = phase.evaluate.task_limit
     fewest = min(min(len(task.eval_docs), limit or len(task.eval_docs)) for task in benchmarks.tasks.values())
-    ranks = (
-        dist.world_size() if fewest >= dist.world_size() else 1
-    )  # the harness needs an item of each task for each rank
-    own = _run(model, tokenizer, phase, benchmarks, ranks) if dist.rank() < ranks else None
-    results: dict[str, Any] = dist.gather(own)[0] or {}
+    # The harness needs an item of each task for each rank. Else every rank scores all: those that waited would take rank 0 for lost.
+    ranks = dist.world_size() if fewest >= dist.world_size() else 1
+    own = _run(model, tokenizer, phase, benchmarks, ranks)
+    results: dict[str, Any] = dist.gather(own if dist.is_main() else None)[0] or {}
     return {
         "harness": version("lm_eval"),
         "seconds": round(max(dist.gather(time.monotonic() - began)), 2),

@@ -8,13 +8,22 @@ from trainlab.config import LanguagePhase, Phase
 from trainlab.errors import UserError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_begun: list[torch.dtype] = []
 
 
 def dtype(phase: Phase) -> torch.dtype:
-    """Return what training and scoring compute in: `model.dtype`, where auto depends on the hardware."""
+    """Return what training and scoring compute in: `model.dtype`, where auto depends on the hardware, or on what `keep` was asked for."""
     if phase.model.dtype == "auto":
-        return torch.bfloat16 if _has_bfloat16() else torch.float32
+        return _begun[-1] if _begun else torch.bfloat16 if _has_bfloat16() else torch.float32
     return DTYPES[phase.model.dtype]
+
+
+def keep(name: str | None) -> None:
+    """Let `auto` be the dtype of this name in this process, that of a run's first start; None: as the hardware has it.
+
+    A run whose pod comes back on another kind of node would else compare scores of two precisions.
+    """
+    _begun[:] = [DTYPES[name]] if name else []
 
 
 def _has_bfloat16() -> bool:

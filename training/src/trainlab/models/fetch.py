@@ -93,10 +93,13 @@ def once(
     """
     from filelock import FileLock
 
+    if is_filled():  # before the lock: the volume may be read-only, or the lock another user's
+        return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f".{target.name}.lock")):
         if is_filled():
             return target
+        files.remove_leftovers(target.parent, target.name)
         try:
             with files.atomic_folder(target, resume=resume) as folder:
                 record = fill(folder)
@@ -352,7 +355,12 @@ def card_license(card: Path) -> str:
 
 def no_space(error: BaseException) -> bool:
     """True if a full volume is behind an error."""
-    return any(getattr(link, "errno", None) in (errno.ENOSPC, errno.EDQUOT) for link in _chain(error))
+    full = (errno.ENOSPC, errno.EDQUOT)
+    return any(
+        getattr(link, "errno", None) in full
+        or any(f"(os error {number})" in str(link) for number in full)  # safetensors
+        for link in _chain(error)
+    )
 
 
 def of_network(error: BaseException) -> bool:

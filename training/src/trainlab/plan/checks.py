@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from trainlab.models.architectures import Architecture
 from trainlab.plan import rounding
 from trainlab.plan.device_memory import HOST_BYTES, LOGIT_BYTES, batches_ahead, host_bytes
-from trainlab.plan.devices import TF32_CAPABILITY
+from trainlab.plan.devices import BF16_CAPABILITY, TF32_CAPABILITY
 from trainlab.plan.estimate import Plan, flop_per_token
 from trainlab.plan.units import claim, count, gib, seconds, size
 from trainlab.plan.volumes import preparation
@@ -18,6 +19,8 @@ KEYS = {
     "context": "phase.model.max_length",
     "serve-context": "phase.serve.max_tokens, phase.model.max_length",
     "serve-heads": "phase.serve.gpus",
+    "layers": "phase.unfreeze.layers, phase.lora.layers",
+    "untied": "phase.unfreeze.tie_word_embeddings",
     "memory": "phase.train.batch_size, phase.train.gradient_checkpointing, phase.model.max_length, phase.resources",
     "memory-tight": "phase.train.batch_size, phase.model.max_length",
     "logits": "phase.train.batch_size",
@@ -116,12 +119,24 @@ def _model(plan: Plan) -> Iterator[Finding]:
             f"a question and its answer may have {job.serve_tokens:,} tokens (model.max_length and serve.max_tokens), more than the "
             f"{arch.context:,} of {arch.name}, with which vLLM does not start; lower one of them",
         )
-    elif job.serve_runtime == "vllm" and job.serve_gpus and arch.heads % job.serve_gpus:
+    elif job.serve_runtime == "vllm" and not _divided(arch, job.serve_gpus or 1):
         yield refuse(
             "serve-heads",
-            f"vLLM divides the {arch.heads} heads of {arch.name} evenly among {job.serve_gpus} GPUs (serve.gpus), and does not start; "
-            "take a number that divides them",
+            f"vLLM divides the {arch.heads} heads and {arch.kv_heads} of keys and values of {arch.name} evenly among {job.serve_gpus} GPUs "
+            "(serve.gpus), and does not start; take a number that divides both",
         )
+    if arch and job.top_layers > arch.layers:
+        key = "lora.layers" if job.trainable == "lora" else "unfreeze.layers"
+        yield refuse("layers", f"{key} is {job.top_layers}, {arch.name} has {arch.layers} layers; lower it")
+    if arch and job.train_head and job.tie_word_embeddings and not arch.tied:
+        yield refuse(
+            "untied", f"unfreeze.tie_word_embeddings is true, and {arch.name} ties no head to its embedding; set false"
+        )
+
+
+def _divided(arch: Architecture, gpus: int) -> bool:
+    """Tell whether vLLM can divide a model so: it splits its heads of keys and values, or has each of them on several GPUs."""
+    return not arch.heads % gpus and not (arch.kv_heads % gpus and gpus % arch.kv_heads)
 
 
 def _memory(plan: Plan) -> Iterator[Finding]:
@@ -148,10 +163,10 @@ def _memory(plan: Plan) -> Iterator[Finding]:
         elif job.sharded:
             remedy = "shard over more devices or use a larger GPU"
         else:
-            remedy = (
-                f"shard over at least {int(fixed // usable) + 1} devices (FSDP), train fewer weights, or use a larger "
-                "GPU"
+            shards = (
+                f"shard over at least {int(fixed // usable) + 1} devices (stage.fsdp), " if job.stages_before else ""
             )
+            remedy = f"{shards}train fewer weights (lora.rank), or use a larger GPU"
         yield refuse("memory", f"{text}; {remedy}")
     elif need.total > TIGHT * usable:
         yield warn("memory-tight", f"{text}; a larger batch may run out of memory")
@@ -171,13 +186,13 @@ def _schedule(plan: Plan) -> Iterator[Finding]:
         )
         return
     if job.rows and job.rows < job.effective_batch and not job.packed:
-        yield warn("batch", f"{job.rows} rows are fewer than one effective batch of {job.effective_batch}; lower it")
-    if when.warmup >= when.steps:
-        share = 100.0 * when.steps / when.warmup
+        text = f"{job.rows} rows are fewer than one effective batch of {job.effective_batch}; lower it"
+        yield refuse("batch", text) if job.unit == "image" else warn("batch", text)
+    elif when.warmup >= when.steps:
         yield refuse(
             "warmup",
-            f"warm-up is {when.warmup} steps, the run has {when.steps}: the learning rate ends at {share:.0f} % of "
-            "its set value; give warm-up as a fraction",
+            f"warm-up is {when.warmup} steps, the run has {when.steps}: the learning rate never reaches its set value; "
+            "set train.warmup_fraction 0, or train more steps",
         )
 
 
@@ -267,7 +282,7 @@ def _server(plan: Plan) -> Iterator[Finding]:
 
 def _numerics(plan: Plan) -> Iterator[Finding]:
     job, device = plan.job, plan.device
-    if job.precision == "bf16" and 0 < device.capability < 8:
+    if job.precision == "bf16" and 0 < device.capability < BF16_CAPABILITY:
         yield refuse("bf16", f"{device.name} (capability {device.capability}) has no BF16; use a newer GPU")
     if job.tf32 and 0 < device.capability < TF32_CAPABILITY:
         yield refuse("tf32", f"{device.name} (capability {device.capability}) has no TF32; use a newer GPU")

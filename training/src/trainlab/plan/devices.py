@@ -18,6 +18,7 @@ CPU_CORE_FLOPS = 7.0e10
 FLOAT32_SHARE = {7.5: 1 / 8, 8.0: 1 / 16, 8.6: 1 / 4, 8.9: 1 / 4, 9.0: 1 / 16, 10.0: 1 / 28}
 """Of the BF16 (FP16) peak without tensor cores, by capability: T4, A100, A40, L40S, H100, B200 (data sheets)."""
 
+BF16_CAPABILITY = 8.0
 TF32_CAPABILITY, TF32_SHARE = 8.0, 0.5
 """The first capability that has TF32, and its share of the BF16 peak: of A100, A40, L4, L40S, H100, B200 (data sheets)."""
 
@@ -95,9 +96,11 @@ def find(name: str) -> Device:
 
     Raises UnknownDevice with the known names.
     """
-    if SLICE.search(name):
-        return slice_of(find(name[: name.upper().index("-MIG-")]), name)
-    text = name.strip().upper().removeprefix("NVIDIA-").removeprefix("NVIDIA ").removesuffix("-SHARED")
+    if slice_ := SLICE.search(name):
+        if not (gpu := name[: slice_.start()].rstrip("- ")) or "/" in gpu:
+            raise UnknownDevice(f"--gpu {name}: names no GPU; name it before the slice, as in A100-80GB-MIG-1g.10gb")
+        return slice_of(find(gpu), name)
+    text = re.sub(r"^(NVIDIA[- ])?(TESLA[- ])?", "", name.strip().upper()).removesuffix("-SHARED")
     text = ALIASES.get(text, text.removesuffix("-HBM3"))
     by_upper = {known.upper(): device for known, device in DEVICES.items()}
     if text in by_upper:

@@ -29,7 +29,7 @@ from trainlab.plan.device_memory import (
     server,
     trainable,
 )
-from trainlab.plan.devices import Device
+from trainlab.plan.devices import BF16_CAPABILITY, Device
 from trainlab.plan.job import Job
 from trainlab.plan.volumes import VolumeNeed
 
@@ -283,7 +283,7 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
     parameters, work, activations_per_image = image_counts(phase.vision.width, channels, classes, size)
     rows = job.rows or ROWS.get(phase.data.source, ROWS[CIFAR10])
     images = rows - round(rows * phase.train.validation_fraction)
-    narrow = phase.model.dtype == "bfloat16" or (phase.model.dtype == "auto" and device.capability >= 8)
+    narrow = phase.model.dtype == "bfloat16" or (phase.model.dtype == "auto" and device.capability >= BF16_CAPABILITY)
     job = replace(job, rows=images, unit="image", precision="bf16" if narrow else "fp32")
     when = _image_schedule(job, images)
     processes = job.devices_per_node if device.is_cpu else 1  # ranks that share the pod's memory

@@ -30,7 +30,7 @@ from trainlab.errors import UserError
 from trainlab.models import architectures
 from trainlab.plan import devices, estimate
 from trainlab.plan.checks import served_rank
-from trainlab.plan.devices import Device
+from trainlab.plan.devices import BF16_CAPABILITY, Device
 from trainlab.plan.job import Job, Trainable, Volume
 
 LOADERS = 2  # a process for the training and one for the validation rows, which stays as well, for each of train.dataloader_workers
@@ -54,11 +54,11 @@ def job_of(values: Values, files: list[Path]) -> Job:
     dtype = block["model"]["dtype"]
     narrow = dtype == "bfloat16" or (dtype == "auto" and on_gpu)
     rank = int(lora.get("rank") or 0)
-    stage = phase.stage_block
+    stage, serving = phase.stage_block, values.site.serving
     some = (isinstance(phase, SftPhase) and not stage) or (isinstance(phase, CptPhase) and not phase.text.train_all)
     kind: Trainable = "lora" if rank else ("top" if some else "all")
     rows, tokens = text_blocks(phase) if isinstance(phase, TextPhase) else _data(phase, files)
-    vllm = phase.serve.runtime == "vllm" and kind == "lora"
+    vllm = serving and phase.serve.runtime == "vllm" and kind == "lora"
     needs = phase.needs.model_dump()
     sharded, weight_bytes = bool(stage and stage.fsdp), 2 if narrow else 4
     saved_bytes, served_bytes = (
@@ -127,8 +127,8 @@ def job_of(values: Values, files: list[Path]) -> Job:
         prepare_cores=quantity(values.site.prepare.cpu),
         prepare_memory=quantity(values.site.prepare.memory),
         stages_before=STAGES.index(phase.parent) + 1 if phase.parent else 0,
-        serve_runtime=phase.serve.runtime,
-        serve_gpus=phase.serve.gpus,
+        serve_runtime=phase.serve.runtime if serving else "",
+        serve_gpus=phase.serve.gpus if serving else 0,
         serve_cores=quantity(phase.serve.cpu),
         serve_memory=quantity(phase.serve.memory),
         # the startup probe of charts/trainjob/templates/_serving.tpl, five seconds each
@@ -165,20 +165,30 @@ def listed(job: Job) -> tuple[Job, str | None]:
 
 
 def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, str]:
-    """Return job, device and where the device came from; `gpu` overrides, and moves a CPU job onto one GPU per pod."""
+    """Return job, device and where the device came from; `gpu` overrides, and moves a CPU job onto one GPU per pod.
+
+    The job computes as model.dtype `auto` does on the device (models/compute.py): in bfloat16 on GPUs that have it.
+    """
+    job, device, where = _device_of(values, job, gpu)
+    if values.phase.model.dtype == "auto" and job.on_gpu:
+        narrow = device.capability >= BF16_CAPABILITY
+        size = 2 if narrow else 4
+        saved, served = getattr(values.phase.model, "saved_dtype", None), getattr(values.phase.serve, "dtype", None)
+        job = replace(
+            job,
+            weight_bytes=size,
+            saved_bytes=job.saved_bytes if saved else size,
+            served_bytes=job.served_bytes if served else size,
+            precision="bf16" if narrow else "fp32",
+        )
+    return job, device, where
+
+
+def _device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, str]:
     if gpu:
         if job.on_gpu:
             return job, devices.find(gpu), "--gpu"
-        moved = replace(
-            job,
-            on_gpu=True,
-            devices_per_node=1,
-            weight_bytes=2,
-            saved_bytes=2,
-            served_bytes=2,
-            precision="bf16",
-            memory_per_pod=0,
-        )
+        moved = replace(job, on_gpu=True, devices_per_node=1, memory_per_pod=0)
         return moved, devices.find(gpu), "--gpu"
     if not job.on_gpu:
         return job, devices.cpu(job.cores_per_pod, job.memory_per_pod), "phase.resources"
@@ -195,13 +205,12 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
             _slice(SLICED_GPU, resource),
             f"assumed; name the GPU with site.nodeSelector {PRODUCT_LABEL}{sliced}",
         )
-    named = values.phase.needs.gpu_model
-    if named and named not in devices.DEVICES:
-        raise UserError(
-            f"phase.needs.gpu_model: {named!r} is not in the table; set one of {', '.join(devices.DEVICES)}"
-        )
-    if named:
-        return job, devices.find(named), f"phase.needs.gpu_model{share}"
+    if named := values.phase.needs.gpu_model:
+        try:
+            return job, devices.find(named), f"phase.needs.gpu_model{share}"
+        except devices.UnknownDevice:  # our own key, which a name of the table mends
+            known = ", ".join(devices.DEVICES)
+            raise UserError(f"phase.needs.gpu_model: {named!r} is not in the table; set one of {known}") from None
     return job, devices.find(DEFAULT_GPU), f"assumed; name it with --gpu or phase.needs.gpu_model{share}"
 
 
@@ -274,6 +283,7 @@ def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:
         return min(rows, data.get("train_rows") or rows), None
     if folder is None:
         return data.get("train_rows"), None
+    taught = isinstance(phase, SftPhase)  # then load_train has taken data.train_rows, and put the refusals behind them
     if isinstance(phase, SftPhase):
         lengths = [len(row["question"]) + len(row["answer"]) for row in chat_rows.load_train(phase.data, folder)]
     else:
@@ -282,7 +292,7 @@ def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:
         return data.get("train_rows"), None
     system = len(str(data.get("system_prompt") or ""))
     tokens = (statistics.fmean(lengths) + system) / CHARS_PER_TOKEN + TEMPLATE_TOKENS
-    return min(len(lengths), data.get("train_rows") or len(lengths)), tokens
+    return len(lengths) if taught else min(len(lengths), data.get("train_rows") or len(lengths)), tokens
 
 
 def _lengths(folder: Path) -> list[int]:

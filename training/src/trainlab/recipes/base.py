@@ -12,6 +12,8 @@ from trainlab.engine.memory import Profile
 from trainlab.progress import Progress
 
 Scores = dict[str, Any]
+COMPLETE = "the training was complete at an earlier start; what it left is scored"
+"""What a run says that was lost after its training."""
 
 
 @dataclass

@@ -44,12 +44,15 @@ class State:
     weights: dict[str, torch.Tensor] = field(default_factory=dict)  # of the best step, on the CPU
 
 
-def fit(phase: ResnetPhase, run_dir: Path, images: Images, progress: Progress) -> dict[str, Any]:
-    """Train, leave best_model/ and training_history.json; return the summary (seconds, rates, scores, parameters)."""
+def fit(phase: ResnetPhase, run_dir: Path, images: Images, progress: Progress, stop: Stop) -> dict[str, Any]:
+    """Train, leave best_model/ and training_history.json; return the summary (seconds, rates, scores, parameters).
+
+    `stop` is entered until the summary is written.
+    """
     loop = Loop(phase, run_dir, images, progress)
     first = loop.resume()
     began = time.monotonic()
-    loop.run()
+    loop.run(stop)
     seconds = time.monotonic() - began
     scale = {"mean": list(images.mean), "std": list(images.std)}
     served = {"image_size": phase.vision.image_size, "labels": list(images.classes), **scale, "data": phase.data.source}
@@ -110,15 +113,15 @@ class Loop:
 
             self.board = SummaryWriter(str(run_dir / "tensorboard"))
 
-    def run(self) -> None:
-        """Take all remaining steps."""
+    def run(self, stop: Stop) -> None:
+        """Take all remaining steps; where it is told to stop, which `stop` knows, leave a checkpoint and raise Stopped."""
         progress, eta, every = self.progress, Eta(self.state.step), max(1, self.total // 100)
         progress.gpu_use()
         progress.say(f"training from step {self.state.step} to {self.total}")
         size = volumes.image_checkpoint(image_network.parameters(self.network), self.phase.vision.optimizer)
         clock = checkpoints.Clock(self.total, self.phase.train.checkpoints, size)
         self.network.train()
-        with Stop() as stop:
+        try:
             while self.state.step < self.total:
                 self.sums += self._step(self.state.step)
                 self.state.step, self.state.count = self.state.step + 1, self.state.count + 1
@@ -130,14 +133,15 @@ class Loop:
                 progress.at(Numbers(step, self.total, left, step / self.per_epoch, epochs, self.latest, self.validated))
                 if due:
                     self._validate()
-                stopped = stop.due(step)
+                stopped = stop.due(step) and step < self.total  # then the result is saved at once
                 if clock.due(step) or stopped:
                     self._save()
                     clock.saved()
                 if stopped:
                     raise Stopped(step)
-        if self.board:
-            self.board.close()
+        finally:
+            if self.board:
+                self.board.close()
 
     def _step(self, step: int) -> torch.Tensor:
         """Take one optimizer step; return this rank's (loss, accuracy) as means over its images."""

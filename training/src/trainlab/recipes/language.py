@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from trainlab.data import chat_rows, row_files
 from trainlab.errors import UserError
 from trainlab.models import chat_template
 from trainlab.models import fetch as base
-from trainlab.recipes.base import Run, Scores
+from trainlab.recipes.base import COMPLETE, Run, Scores
 from trainlab.serve import client
 
 if TYPE_CHECKING:
@@ -54,10 +55,23 @@ def rehearse(recipe: Any, phase: ChatPhase, models: Path) -> None:
 
 
 def check_model(phase: LanguagePhase, model_dir: Path) -> None:
-    """Raise UserError where the folder of the base model is missing or holds none."""
+    """Raise UserError where the folder of the base model is missing or holds none, or one with fewer layers than are to be trained."""
     if not model_dir.is_dir():
         raise UserError(f"{model_dir}: no model for {phase.model.source}; run `trainlab fetch` with the same --models")
     base.held(phase.model.source, model_dir)
+    path = model_dir / "config.json"
+    config = files.read_json(path) if path.exists() else {}
+    layers, (key, asked) = config.get("text_config", config).get("num_hidden_layers"), _depth(phase)
+    if layers and asked > layers:  # before the base is scored, which models/layers.py is not
+        raise UserError(f"{key} is {asked}: the model has {layers} layers; set it to at most that")
+
+
+def _depth(phase: LanguagePhase) -> tuple[str, int]:
+    """Return how many last layers a phase trains, or puts adapters into, and the key that says so; 0 for all."""
+    if phase.adapter_rank:
+        return "phase.lora.layers", getattr(phase, "lora").layers or 0  # noqa: B009 - only phases with adapters have it
+    every = phase.stage_block or getattr(getattr(phase, "text", None), "train_all", False)
+    return "phase.unfreeze.layers", 0 if every or not hasattr(phase, "unfreeze") else phase.unfreeze.layers
 
 
 def check_chat(phase: ChatPhase, model_dir: Path, data_dir: Path, read_rows: ReadRows) -> None:
@@ -162,12 +176,14 @@ def fit(
 
     complete = (run.run_dir / "training_summary.json").exists() and (run.run_dir / result(run.phase)).is_dir()
     if dist.gather(complete)[0]:
-        run.progress.say("the training was complete at an earlier start; what it left is scored")
+        run.progress.say(COMPLETE)
         return
-    with run.memory.training(run.phase, run.run_dir):
-        summary = train(TrainingJob(run.phase, run.run_dir, *loaded, rows, run.progress, validation))
-    if dist.is_main():
-        files.write_json(run.run_dir / "training_summary.json", {**summary, "hardware": run.hardware})
+    with ExitStack() as ends:
+        job = TrainingJob(run.phase, run.run_dir, *loaded, rows, run.progress, validation, ends)
+        with run.memory.training(run.phase, run.run_dir):
+            summary = train(job)
+        if dist.is_main():
+            files.write_json(run.run_dir / "training_summary.json", {**summary, "hardware": run.hardware})
 
 
 def scored(
@@ -197,6 +213,7 @@ def scored(
     scores, broken = dist.gather(kept_scores.read(stored) if stored else (None, None))[0]
     if broken:
         progress.say(broken)
+    computed = scores is None
     if scores is not None:
         progress.say(f"scores {name} training: those of an earlier run of this model, with the same rows and questions")
     else:
@@ -206,12 +223,12 @@ def scored(
         if phase.tasks:
             with progress.step(f"tasks {name} training: {', '.join(phase.tasks)}"):
                 scores["tasks"] = _task_scores(run, loaded)
-        if stored:
-            kept_scores.write(stored, scores)
-    texts = scores.pop("answers", [])
+    kept, texts = dict(scores), scores.pop("answers", [])
     if dist.is_main():
         files.write_json(answers, texts)
         files.write_json(path, scores)
+        if stored and computed:
+            kept_scores.write(stored, kept)
     dist.barrier()
     run.memory.mark("score")
     return scores

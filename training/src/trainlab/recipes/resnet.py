@@ -16,7 +16,7 @@ from trainlab.evaluation import gate
 from trainlab.evaluation.paired_comparison import wilson
 from trainlab.models.fetch import named_data
 from trainlab.recipes import image_sources
-from trainlab.recipes.base import Run, Scores
+from trainlab.recipes.base import COMPLETE, Run, Scores
 
 SCORES = {"accuracy": "images", "test_accuracy": "images"}
 IMAGES = gate.Unit("images", "images", "raise phase.data.heldout_rows, or add images")
@@ -70,6 +70,7 @@ def preload() -> None:
 def train(run: Run) -> tuple[Scores, Scores]:
     """Load, score, train, score what is served; every rank calls it."""
     from trainlab.engine import dist
+    from trainlab.engine.stopping import Stop
     from trainlab.recipes import image_data, image_network, image_training
 
     phase: ResnetPhase = run.phase
@@ -80,10 +81,14 @@ def train(run: Run) -> tuple[Scores, Scores]:
         files.write_json(run.run_dir / "demo_outputs" / "images.json", pictures)
     run.memory.mark("load")
     before = _scored(run, "before", _untrained(phase, images), images)
-    with run.memory.training(phase, run.run_dir):
-        summary = image_training.fit(phase, run.run_dir, images, run.progress)
-    if dist.is_main():
-        files.write_json(run.run_dir / "training_summary.json", {**summary, "hardware": run.hardware})
+    if dist.gather((run.run_dir / "training_summary.json").exists() and (run.run_dir / "best_model").is_dir())[0]:
+        run.progress.say(COMPLETE)
+    else:
+        with Stop() as stop:  # also while the result is saved
+            with run.memory.training(phase, run.run_dir):
+                summary = image_training.fit(phase, run.run_dir, images, run.progress, stop)
+            if dist.is_main():
+                files.write_json(run.run_dir / "training_summary.json", {**summary, "hardware": run.hardware})
     best, __ = image_network.load(run.run_dir / "best_model")  # what is scored is what is served
     return before, _scored(run, "after", best, images)
 

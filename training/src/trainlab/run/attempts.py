@@ -36,6 +36,8 @@ def begin(run_dir: Path, allowed: int | None) -> str:
     starts = read(run_dir)
     good = checkpoints.last_good(run_dir / "checkpoints", lambda _: None)
     resumed = checkpoints.step(good) if good else 0
+    if (run_dir / "training_summary.json").exists():  # only its scores are missing
+        resumed = max(resumed, reached(run_dir))
     restart = 0
     if starts:
         before = starts[-1]

@@ -128,7 +128,12 @@ def _attempt(run: Run, args: argparse.Namespace) -> int:
         if line:
             _say(line)
     last = allowed is not None and attempts.is_last(run_dir, allowed)  # now: later it may be the next attempt's
-    code = _torchrun(run, args)
+    try:
+        code = _torchrun(run, args)
+    except UserError as error:  # before any rank
+        if first:
+            attempts.end(run_dir, int(getattr(error, "code", 2)))
+        raise
     # JobSet, which ends the pods that are left of a job that lost one, counts that itself; a PyTorchJob's operator ends none then.
     stopped = code == STOPPED or (code == LOST_PEER and INDEX_VARIABLE not in os.environ)
     if code == LOST_PEER:

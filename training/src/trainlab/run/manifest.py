@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from trainlab import __version__
+from trainlab import __version__, files
 from trainlab.config.loading import phase_hash, used_overrides
 from trainlab.engine import dist
 from trainlab.errors import UserError
@@ -49,6 +49,7 @@ def begin(run: Run, origin: Mapping[str, Any], ranks: Mapping[str, Any]) -> dict
         "ended": None,
         "versions": versions(),
         "options": run.phase.options,
+        "dtype": kinds[0],
         "environment_overrides": used_overrides(os.environ, run.data_dir, run.run_dir.parent),
         "model": {key: value for key, value in origin["model"].items() if key != "parent"},
         "parent": origin["model"].get("parent"),
@@ -57,6 +58,12 @@ def begin(run: Run, origin: Mapping[str, Any], ranks: Mapping[str, Any]) -> dict
         "hardware": hardware(ranks),
         "ranks": ranks,
     }
+
+
+def dtype(run_dir: Path) -> str | None:
+    """Return the dtype in which a run has computed since its first start, None before that."""
+    path = run_dir / "manifest.json"
+    return files.read_json(path).get("dtype") if path.exists() else None
 
 
 def versions() -> dict[str, str]:

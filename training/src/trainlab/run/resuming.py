@@ -17,6 +17,8 @@ from trainlab.run import identity
 
 NOTE = "resume_from.json"
 KEY = "phase.train.resume_from"
+ALLOWED = ("phase.name", *(f"phase.resources.{key}" for key in ("memory", "shared_memory", "timeout_minutes")))
+"""Keys that another run may have otherwise: those that a person raises after the run was ended for them."""
 
 
 def take_up(run: Run, ranks: int, first: bool, say: Callable[[str], None]) -> None:
@@ -50,7 +52,8 @@ def take_up(run: Run, ranks: int, first: bool, say: Callable[[str], None]) -> No
         _copy(source, folder / name, wish)
         if (other / CHOICE).exists():
             shutil.copy(other / CHOICE, run.run_dir / CHOICE)
-    (run.run_dir / "training_summary.json").unlink(missing_ok=True)  # by which the training is complete
+    for left in ("training_summary.json", "eval_after.json", "gate.json", "report.json"):  # of other weights
+        (run.run_dir / left).unlink(missing_ok=True)
     files.write_json(note, {"from": wish})
     say(f"{KEY}: {wish}" + (f"; removed {', '.join(path.name for path in later)}" if later else ""))
 
@@ -70,7 +73,7 @@ def _check_owner(run: Run, other: Path, ranks: int) -> None:
 
     phase: Phase = run.phase
     origin = recipes.get_recipe(phase).origin(phase, run.model_dir, run.data_dir, run.models)
-    why = "; ".join(identity.changes(other, phase, besides=("phase.name",)))
+    why = "; ".join(identity.changes(other, phase, besides=ALLOWED))
     if why or (why := identity.other_input(other, {**origin, "world_size": ranks}) or ""):
         raise UserError(
             f"{KEY} is {phase.train.resume_from}: {other.name} trains something else: {why}; train with its values, or remove the key"

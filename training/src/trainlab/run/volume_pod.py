@@ -207,7 +207,8 @@ def read(root: str, source: str, files: list[Json]) -> Json:
                 sys.stdout.buffer.write(chunk)
                 left -= len(chunk)
         after = path.stat()
-        say(sha256=made.hexdigest(), changed=(before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns))
+        same = each["size"] == after.st_size and before.st_mtime_ns == after.st_mtime_ns
+        say(sha256=made.hexdigest(), changed=not same)
     return {}
 
 

@@ -71,6 +71,7 @@ def _run(run: Run) -> int:
         asked = run.phase.resources
         dist.start(asked.timeout_minutes, gpus.lacking(asked.gpus_per_node))
         work(run)
+        dist.leave()  # a peer that is lost now leaves a complete run, too: the next start says so
         code = 0
     except UserError as error:
         code = int(getattr(error, "code", 2))
@@ -141,6 +142,7 @@ def work(run: Run) -> None:
         run.progress = progress
         tracker = Tracker(progress, run_dir) if dist.is_main() else None
         ranks = dist.check_collectives()
+        compute.keep(dist.gather(manifest.dtype(run_dir))[0])
         record = manifest.begin(run, origin, ranks)
         progress.say(dist.collectives_sentence(ranks))
         record["gpus"], lines = gpus.check(memory.planned(phase)["planned_gib"])
@@ -153,6 +155,7 @@ def work(run: Run) -> None:
             progress.say("continues from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
         if dist.is_main():
             identity.refuse_other_inputs(run_dir, record)
+            files.remove_leftovers(run_dir)
             files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
             files.write_json(run_dir / "manifest.json", record)
         run.hardware = record["hardware"]

@@ -95,6 +95,19 @@ def test_an_adapter_is_the_one_that_is_trained_alone(phase: Any, tiny_model: Pat
     assert any((first[name] - second[name]).abs().max() > 1e-2 for name in first)
 
 
+def test_a_run_that_is_lost_while_it_asks_its_adapters_trains_no_step_again(
+    phase: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    data = write_owned(tmp_path / "data")
+    before, (*_, trainer) = trained(phase, tiny_model, data, tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoints" / f"checkpoint-{trainer.steps}" / "complete.json").exists()
+    after, (*_, again) = trained(phase, tiny_model, data, tmp_path / "run")
+    assert again.history == trainer.history
+    for owner in OWNERS:
+        first, second = before.adapter(owner), after.adapter(owner)
+        assert all(torch.equal(first[name], second[name]) for name in first)
+
+
 def test_trackers_get_the_mean_loss_and_the_history_has_the_gpus_use(
     phase: Any, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from trained import weights
 from trainlab import files
 from trainlab.config import Phase
 from trainlab.config.methods import Vision
+from trainlab.engine.stopping import Stop as Signals
 from trainlab.engine.stopping import Stopped
 from trainlab.errors import UserError
 from trainlab.progress import Progress
@@ -34,11 +35,12 @@ TWO_RANKS = """
 import sys, pathlib
 from pictures import make_images, make_phase
 from trainlab.engine import dist
+from trainlab.engine.stopping import Stop
 from trainlab.progress import Progress
 from trainlab.recipes import image_training
 dist.start(5)
 phase = make_phase(train={"batch_size": 4})
-image_training.fit(phase, pathlib.Path(sys.argv[1]), make_images(phase), Progress(False))
+image_training.fit(phase, pathlib.Path(sys.argv[1]), make_images(phase), Progress(False), Stop())
 dist.finish(0)
 """
 
@@ -61,7 +63,8 @@ class Stopping(Progress):
 
 
 def train(phase: Phase, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
-    return image_training.fit(phase, folder, make_images(phase), progress or Progress(False))
+    with Signals() as stop:
+        return image_training.fit(phase, folder, make_images(phase), progress or Progress(False), stop)
 
 
 @pytest.fixture(scope="module")
@@ -108,23 +111,27 @@ def test_resumed_equals_uninterrupted_even_after_a_broken_checkpoint(whole: Path
     assert (whole / "training_history.json").read_text() == (tmp_path / "training_history.json").read_text()
 
 
-@pytest.mark.parametrize("steps", [[7], [3, 8, 11], [1, 2, 23, 24]], ids=str)
+class Told(Progress):
+    """Sends SIGTERM at one step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(False)
+        self._told = f"step {step}/"
+
+    def status(self, text: str) -> None:
+        """Send it once that step is taken."""
+        if text.startswith(self._told):
+            signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("steps", [[7], [3, 8, 11], [1, 2, 23]], ids=str)
 def test_told_to_end_it_keeps_a_checkpoint_and_equals_uninterrupted(
     whole: Path, tmp_path: Path, steps: list[int]
 ) -> None:
-    """Between two checkpoints, at one, right after another stop, and at the last step."""
-
-    class Told(Progress):
-        """Sends SIGTERM at one step."""
-
-        def status(self, text: str) -> None:
-            """Send it once that step is taken."""
-            if text.startswith(f"step {step}/"):
-                signal.raise_signal(signal.SIGTERM)
-
+    """Between two checkpoints, at one, and right after another stop."""
     for step in steps:
         with pytest.raises(Stopped, match=f"the checkpoint of step {step} is kept"):
-            train(make_phase(), tmp_path, Told(False))
+            train(make_phase(), tmp_path, Told(step))
     assert train(make_phase(), tmp_path)["resumed_from_step"] == steps[-1]
     first, second = weights(whole), weights(tmp_path)
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -132,6 +139,18 @@ def test_told_to_end_it_keeps_a_checkpoint_and_equals_uninterrupted(
 
 
 @pytest.mark.rest
+def test_told_to_end_in_the_last_step_it_saves_the_result_first(whole: Path, tmp_path: Path) -> None:
+    heard: list[bool] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append((tmp_path / "best_model").is_dir()))
+    try:
+        assert train(make_phase(), tmp_path, Told(24))["steps"] == 24
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [True]
+    first, second = weights(whole), weights(tmp_path)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
 def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None:
     script = tmp_path / "ranks.py"
     script.write_text(TWO_RANKS)
