@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -107,16 +106,19 @@ def people(count: int) -> list[dict[str, Any]]:
 
 def measured(values: Path, models: Path, folder: Path, *more: str, code: str = "") -> tuple[dict[str, float], Path]:
     """Run `trainlab run`, or `code` in its place; return processor seconds of it and its ranks, seconds, GiB of the largest process, and the run directory."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    began = time.monotonic()
     program = [sys.executable, *(("-c", code) if code else ("-m", "trainlab.cli"))]
-    command = [*program, "run", str(values), "--models", str(models), "--out", str(folder)]
+    command = [*program, "run", str(values), "--models", str(models), "--out", str(folder), "--run", values.stem, *more]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")}
-    subprocess.run([*command, "--run", values.stem, *more], env=environment, stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)  # with its ranks; RUSAGE_CHILDREN has the largest of all runs
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
     return {
-        "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
         "seconds": round(time.monotonic() - began, 1),
-        "memory_gib": round(after.ru_maxrss / 2**20, 2),
+        "memory_gib": round(usage.ru_maxrss / 2**20, 2),
     }, folder / values.stem
 
 

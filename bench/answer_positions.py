@@ -84,7 +84,7 @@ def main() -> int:
             for name, loss_of in sides.items():
                 measurements[name].append(measured(loss_of, trainer, dict(batch)))
     seconds = {
-        name: sum(each[0] for each in runs[1:]) / args.steps for name, runs in measurements.items()
+        name: sum(each[0] for each in runs[1:]) / (len(runs) - 1) for name, runs in measurements.items()
     }  # the first warms up
     apart = max(
         abs(ours - theirs) / theirs

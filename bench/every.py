@@ -76,7 +76,7 @@ def run(name: str, models: Path) -> list[tuple[str, ...]]:
 
 def note(name: str, result: dict[str, Any]) -> None:
     """Write a result into results.json with commit, date and processor; not if a tracked file differs from the commit."""
-    if git("status", "--porcelain", "--untracked-files=no", "--", ":!bench/results.json"):
+    if git("status", "--porcelain", "--untracked-files=no", "--", ":(top,exclude)bench/results.json"):
         print(f"{name}: not noted in bench/results.json: uncommitted changes", file=sys.stderr)
         return
     results = json.loads(RESULTS.read_text(encoding="utf-8"))

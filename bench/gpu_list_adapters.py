@@ -3,6 +3,7 @@
 A part of gpu_list.py. Random weights and tokens: seconds and memory do not depend on them.
 """
 
+import gc
 import random
 import tempfile
 import time
@@ -61,7 +62,7 @@ def phase_of(sizes: Sizes) -> AdaptersPhase:
 
 
 def train(sizes: Sizes, smoke: bool, device: str, owners: Sequence[int]) -> dict[str, Any]:
-    """Train the adapters of these owners; return seconds, tokens, the history and each owner's adapter."""
+    """Train the adapters of these owners; return seconds, tokens and the history."""
     model, phase, names = model_of(sizes, smoke, device), phase_of(sizes), [f"p{owner}" for owner in owners]
     rows: list[list[list[OwnedRow]]] = []
     for number, owner in enumerate(owners):
@@ -83,7 +84,6 @@ def train(sizes: Sizes, smoke: bool, device: str, owners: Sequence[int]) -> dict
         "steps": trainer.steps,
         "history": trainer.history,
         "parameters": sum(weight.numel() for weight in lora.parameters()),
-        "adapters": {name: lora.adapter(name) for name in names},
     }
 
 
@@ -106,6 +106,7 @@ def run(smoke: bool, say: Any) -> bool:
     say(what="one owner alone", seconds=round(seconds, 2), steps=alone[0]["steps"])
     for count in sizes.owners:
         if device == "cuda":
+            gc.collect()  # nothing of the training before counts
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         together = train(sizes, smoke, device, range(count))

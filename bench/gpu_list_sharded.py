@@ -1,7 +1,8 @@
 """The sharded stage on one GPU: rank 0 of 8 by torch's fake process group, and a real group of one that saves and resumes.
 
-Parts of gpu_list.py. In the fake group collectives move nothing, so memory and compute are those of one of eight GPUs and all values are
-garbage. Everything between is trainlab's own trainer, accelerate's FSDP2, its recomputation, compiled layers and torchao's FP8.
+Parts of gpu_list.py. In the fake group nothing is sent: all-gather and reduce-scatter copy this rank's part on its device (FakeProcessGroup
+of torch 2.13). So memory and compute are those of one of eight GPUs, without the wait for the others, and all values are garbage. Everything
+between is trainlab's own trainer, accelerate's FSDP2, its recomputation, compiled layers and torchao's FP8.
 """
 
 import json
@@ -26,6 +27,7 @@ from trainlab.engine import trainer as trainers
 from trainlab.engine.trainer import CheckpointedTrainer, TrainingJob
 from trainlab.models import chat
 from trainlab.models.architectures import TABLE
+from trainlab.plan import volumes
 from trainlab.progress import Progress
 from trainlab.recipes import cpt, pretrain
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, TrainerCallback
@@ -217,9 +219,17 @@ def watch(clock: Clock, save: bool) -> None:
             return
         began = now()
         SAVE(self, *args)
+        blocked = now() - began  # the shards are written beside the training
+        self.written()
         folder = checkpoints.listed(Path(str(self.args.output_dir)))[-1]
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        clock.say(what="checkpoint", name=folder.name, seconds=round(now() - began, 2), mb=round(size / 1e6, 1))
+        clock.say(
+            what="checkpoint",
+            name=folder.name,
+            blocked_seconds=round(blocked, 2),
+            seconds=round(now() - began, 2),
+            mb=round(size / 1e6, 1),
+        )
 
     vars(cpt)["build"] = built
     CheckpointedTrainer._save_checkpoint = saved  # type: ignore[method-assign]
@@ -245,6 +255,7 @@ def saved_and_resumed(work: Path, smoke: bool, say: Any) -> bool:
     environment(1)
     dist.start(5)
     always_shard()
+    vars(volumes)["SHARE"] = 0  # the checkpoint of the third step is due, however short the training is
     vars(acceleration)["prepare"] = lambda model, phase, *_: prepare(model, False, smoke) if phase.stage.fsdp else None
     length, batch, steps = (64, 2, 6) if smoke else (1024, 8, 6)
     arch = TABLE["llama-2.4M" if smoke else "llama-139M"]

@@ -14,12 +14,11 @@ Exits with 1 where one of that fails, or a phase does not end.
 import dataclasses
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,8 +61,7 @@ class Place:
             try:
                 code = process.wait(None if self.smoke else limit)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # torchrun's ranks as well
-                process.wait()
+                processes.kill(process)  # torchrun's ranks as well
                 return f"{arguments[0]}: not done within {limit:.0f} s"
         if code == 0:
             return None
@@ -84,9 +82,13 @@ def files_of(case: Case, name: str, place: Place) -> list[str | Path]:
     return [first, *(part for other in (*others, *overlays) for part in ("-f", other))]
 
 
-def run(name: str, case: Case, place: Place) -> dict[str, Any]:
-    """Run one phase; return {name, failed: why, or None, and where it ended: what was planned and measured}."""
+def run(name: str, case: Case, place: Place, say: Callable[..., None] = lambda **_: None) -> dict[str, Any]:
+    """Run one phase within its limit; return {name, failed: why, or None, and where it ended: what was planned and measured}.
+
+    `say` is called with what is known once there are weights, and once the run has ended.
+    """
     began = time.monotonic()
+    end = began + case.limit
     arguments = files_of(case, name, place)
     if case.drawn:
         source = load_values(
@@ -98,12 +100,15 @@ def run(name: str, case: Case, place: Place) -> dict[str, Any]:
         failed = place.trainlab(name, case.limit, "fetch", *arguments, "--models", place.models, *wheels)
         if failed:
             return {"name": name, "failed": failed}
-    out = place.work / "runs"
-    failed = place.trainlab(name, case.limit, "run", *arguments, "--models", place.models, "--out", out, "--run", name)
+    say(until="weights", seconds=round(time.monotonic() - began, 1))
+    left, out = max(1.0, end - time.monotonic()), place.work / "runs"
+    failed = place.trainlab(name, left, "run", *arguments, "--models", place.models, "--out", out, "--run", name)
     seconds = round(time.monotonic() - began, 1)
     if failed:
         return {"name": name, "failed": failed, "seconds": seconds}
-    result = {"name": name, "failed": None, "seconds": seconds, **measured(out / name), **planned(arguments)}
+    ran = measured(out / name)
+    say(until="run", seconds=seconds, **ran)
+    result = {"name": name, "failed": None, "seconds": seconds, **ran, **planned(arguments)}
     if name == "quick":
         result["failed"] = served(out / name, place)
     return result

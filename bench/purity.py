@@ -5,8 +5,8 @@ PYTHONPATH=training/src python bench/purity.py --make DIR --model FOLDER [--coun
 The engine is a vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, and fewer places for adapters (--max-loras=4) than
 there are; DIR has a folder of PEFT for each adapter, and is the same path for the engine. --make writes such folders with drawn
 weights, for a model that the engine serves. First each adapter answers alone, under a name of its own. Then `crossed` counts answers of
-the drill that are another's, and `stale` those that a name gives for the adapter that it had before. Both have to be 0: trainlab's room
-needs it (training/src/trainlab/room/stage_check.py, VLLM_PURE). training/tests/models/test_vllm.py runs it.
+the drill that are another's, and `stale` those that a name gives for the adapter that it had before. Both have to be 0, and `loaded`
+not far below the rounds of its requests: trainlab's room needs it (training/src/trainlab/room/stage_check.py, VLLM_PURE). training/tests/models/test_vllm.py runs it.
 """
 
 import argparse
@@ -34,6 +34,8 @@ vLLM on CPU, 16 on a GPU), and so has nothing stale to say.
 TOKENS = 12
 LOADS_AN_ANSWER = 4
 """Adapters that are loaded meanwhile for each of them that is asked."""
+ROUNDS_A_LOAD = 8
+"""Rounds of --at-once requests in which at least one adapter has to be loaded; else little came and went."""
 SEED = 0
 
 
@@ -112,14 +114,13 @@ def drill(engine: Engine, adapters: list[Path], requests: int, at_once: int) -> 
 
     chance = random.Random(SEED)
     asked = [(chance.randrange(len(adapters)), chance.choice(QUESTIONS)) for _ in range(requests)]
-    others = threading.Thread(target=come_and_go)
-    others.start()
-    with ThreadPoolExecutor(at_once) as phones:
+    with ThreadPoolExecutor(at_once) as phones, ThreadPoolExecutor(1) as loader:
+        others = loader.submit(come_and_go)
         try:
             answers = list(phones.map(lambda pair: engine.ask(f"drill-{mark}-{pair[0]}", pair[1]), asked))
         finally:
             ended.set()
-            others.join()
+        others.result()  # raises what ended it
         stale = 0
         for number, folder in enumerate(adapters):
             engine.load(again, folder)
@@ -156,7 +157,8 @@ def main() -> int:
     adapters = sorted(path.parent for path in args.adapters.resolve().glob("*/adapter_config.json"))
     result = {"engine": f"vLLM {engine.version()}", **drill(engine, adapters, args.requests, args.at_once)}
     bounds = {key: (float(result[key]), 0.0) for key in ("crossed", "stale")}
-    return end(args, result, equal=result["distinct"] > len(adapters), at_most=bounds)
+    loads = {"loaded meanwhile": (float(result["loaded"]), args.requests / args.at_once / ROUNDS_A_LOAD)}
+    return end(args, result, equal=result["distinct"] > len(adapters), at_least=loads, at_most=bounds)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """The engines of serving.py as processes: how each is started, when it is ready, what memory its processes take."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,8 @@ def ours(setup: Setup, folder: Path) -> tuple[list[tuple[list[str], list[str]]],
     written = folder / "phase.json"
     files.write_json(written, {"phase": setup.phase.model_dump(mode="json")})
     argv = ["-m", "trainlab.cli", "serve", str(written), f"--models={setup.models}", f"--run-dir={setup.run_dir}"]
-    return [(["base", "tuned"], argv)], {"PYTHONPATH": str(Path(trainlab.__file__).parents[1])}, "/ready"
+    search = filter(None, [str(Path(trainlab.__file__).parents[1]), os.environ.get("PYTHONPATH")])
+    return [(["base", "tuned"], argv)], {"PYTHONPATH": os.pathsep.join(search)}, "/ready"
 
 
 def vllm(setup: Setup, packages: Path) -> tuple[list[tuple[list[str], list[str]]], dict[str, str], str]:
@@ -161,6 +163,20 @@ def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
             pass
         time.sleep(0.2)
     raise SystemExit(f"an engine was not ready after {STARTS:.0f} s:\n{log.read_text()[-3000:]}")
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill the leader of a session with all that it started, also in sessions of their own, and wait for its end."""
+    family: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        top = psutil.Process(process.pid)
+        family = [top, *top.children(recursive=True)]
+    for each in family:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # what lost its parent before
+    process.wait()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from typing import Any
 
 import yaml
 from fresh import checkout
+from ports import WITH_ITS_WORKER
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests" / "faults.yaml"
@@ -89,6 +91,7 @@ def strike(fault: Fault, copy: Path) -> dict[str, Any]:
 
 def _pytest(copy: Path, tests: list[str]) -> tuple[int, str]:
     argv = [
+        *WITH_ITS_WORKER,
         str(ROOT / ".venv/bin/python"),
         "-m",
         "pytest",
@@ -136,7 +139,9 @@ def main(arguments: list[str]) -> int:
             )
             if found.get("digest") != digest or found.get("result") != CAUGHT:
                 found = strike(row, copy) | {"digest": digest}
-                kept.write_text(json.dumps(found, indent=1), encoding="utf-8")
+                part = kept.with_suffix(".part")  # a killed run leaves no half of a result
+                part.write_text(json.dumps(found, indent=1), encoding="utf-8")
+                part.replace(kept)
             results[row.id] = found
             print(f"{number:3d} of {len(chosen)}  {found['result']:<10} {row.id}: {found['by']}", flush=True)
     print(f"\n{'fault':<26}{'result':<12}{'CPU-s':>7}{'s':>6}  breaks")
@@ -149,4 +154,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the copy is removed
     sys.exit(main(sys.argv[1:]))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = "docs/evidence/status.md"
 RESULTS = ROOT / "bench" / "results.json"
 SHORT = 8
+IMPORTED = ("bench", "training/src", "tests", "training/tests", "cluster")
+"""Folders from which a bench imports."""
 
 
 def about(target: str) -> str:
@@ -33,6 +37,24 @@ def asked(bench: str) -> str:
     """Return the first line of a bench: what it measures."""
     tree = ast.parse((ROOT / "bench" / f"{bench}.py").read_text(encoding="utf-8"))
     return (ast.get_docstring(tree) or "").split("\n")[0]
+
+
+def benches() -> list[str]:
+    """Return the benches that `make bench` runs."""
+    return list(runpy.run_path(str(ROOT / "bench" / "every.py"))["NAMES"])
+
+
+def imported(bench: str) -> Iterator[str]:
+    """Yield the script of a bench and each file of the checkout that it imports."""
+    script = f"bench/{bench}.py"
+    yield script
+    for node in ast.walk(ast.parse((ROOT / script).read_text(encoding="utf-8"))):
+        module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        names = [module + alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)]
+        for name in {*names, module.rstrip(".")}:
+            for folder in IMPORTED if name else ():
+                path = f"{folder}/{name.replace('.', '/')}"
+                yield from (file for file in (f"{path}.py", f"{path}/__init__.py") if (ROOT / file).is_file())
 
 
 def since(tiers: Tiers, commit: str | None, patterns: list[str]) -> str:
@@ -70,14 +92,20 @@ def text(now: bool = False) -> str:
             code(result["commit"]),
             result["date"],
             result["cpu"],
-            *([since(tiers, result["commit"], [f"bench/{name}.py", "bench/outcome.py"])] if now else []),
+            *([since(tiers, result["commit"], sorted(set(imported(name))))] if now else []),
         ]
         for name, result in sorted(results.items())
         for floor in result["floors"] or [{"what": "both sides equal", "measured": 1, "bound": ">= 1", "held": True}]
     ]
+    measured += [
+        [code(name), asked(name), *[""] * 3, "not yet", *[""] * 3, *([since(tiers, None, [])] if now else [])]
+        for name in benches()
+        if name not in results
+    ]
+    measured.sort(key=lambda row: row[0])
     state = ["now"] if now else []
     fresh = (
-        'The column "now": fresh if no file that a tier covers, and no script of a bench, changed since its commit.'
+        'The column "now": fresh if no file that a tier covers, no script of a bench and no file that it imports changed since its commit.'
         if now
         else "`.venv/bin/python tests/tiers.py stale` says which tiers are stale now; the site of `make docs` has it as a column."
     )

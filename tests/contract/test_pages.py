@@ -89,7 +89,7 @@ def test_a_learning_rate_passes_six_files_of_the_package() -> None:
 
 
 def test_a_bench_is_noted_with_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing is uncommitted; the page has only benches that exist."""
+    """Where nothing is uncommitted but the results themselves; the page has only benches that exist."""
     assert set(json.loads(every.RESULTS.read_text(encoding="utf-8"))) <= set(every.NAMES)
     results = tmp_path / "bench" / "results.json"
     results.parent.mkdir()
@@ -102,7 +102,8 @@ def test_a_bench_is_noted_with_its_commit(tmp_path: Path, monkeypatch: pytest.Mo
     every.note("dedup", result)
     noted = json.loads(results.read_text(encoding="utf-8"))["dedup"]
     assert noted["floors"] == result["floors"] and noted["commit"] == every.git("rev-parse", "--short=8", "HEAD")
+    every.note("image_feed", result)
     (tmp_path / "other").write_text("new", encoding="utf-8")
     subprocess.run(["git", "-C", str(tmp_path), "add", "other"], check=True)
     every.note("places", result)
-    assert set(json.loads(results.read_text(encoding="utf-8"))) == {"dedup"}
+    assert set(json.loads(results.read_text(encoding="utf-8"))) == {"dedup", "image_feed"}

@@ -99,6 +99,7 @@ def _no_more(reached: int, resumed: int, every: int) -> bool:
 
 def drill(place: Place, names: list[str], dice: random.Random, steps: int) -> Row:
     """Train once, with these faults one after the other at random steps; return the row of the table."""
+    place.cordon("n1", False)  # a killed drill may have left it closed
     place.remove()
     faults = [FAULTS[name] for name in names]
     began = time.monotonic()

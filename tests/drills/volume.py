@@ -32,10 +32,12 @@ def small(claim: str) -> Iterator[Path]:
     device = _run("losetup", "--find", "--show", str(file)).strip()
     nodes = running.nodes()
     try:
-        for node in nodes:
-            _run(*running.enter(node, ["mount", device, inside]))
+        try:
+            for node in nodes:
+                _run(*running.enter(node, ["mount", device, inside]))
+        finally:
+            _run("losetup", "--detach", device)  # with its last mount, also where nobody unmounts it
         folder.chmod(0o777)
-        _run("losetup", "--detach", device)  # with its last mount, also where nobody unmounts it
         yield folder
     finally:
         for node in nodes:

