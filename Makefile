@@ -76,19 +76,26 @@ package: gen $(if $(HELM),,binaries-gate) ## the charts as archives, and a chart
 release: package venv-dev ##+ collection, chart and Python package of this version, with their hashes, in artifacts/release (TAG=...)
 	@[ "$(or $(TAG),v$(VERSION))" = "v$(VERSION)" ] || { echo "error: TAG=$(TAG), but galaxy.yml has version $(VERSION); tag v$(VERSION)" >&2; exit 1; }
 	@grep -q "^  $(VERSION):" changelogs/changelog.yaml || { echo "error: changelogs/changelog.yaml has no $(VERSION); run antsibull-changelog release" >&2; exit 1; }
-	@rm -rf artifacts/release && mkdir -p artifacts/release && cp artifacts/charts/*-$(VERSION).tgz artifacts/release
+	@rm -rf artifacts/release && mkdir -p artifacts/release && cp $(CHARTS:%=artifacts/charts/%-$(VERSION).tgz) artifacts/release
 	@$(BIN)/ansible-galaxy collection build --output-path artifacts/release
 	@$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir artifacts/release ./training
 	@cd artifacts/release && sha256sum -- * > SHA256SUMS && cat SHA256SUMS
+CHARTS = trainjob room
 VERSION = $(shell sed -n 's/^version: //p' galaxy.yml)
 
 # Both need a login: `helm registry login`, `docker login`. CA=... is the authority of a registry that has one of its own.
+# What is published keeps its content: who noted a digest would have another one.
 publish-chart: ##+ push the charts of `make release` to REGISTRY=oci://... (HELM=... CA=...)
-	@for chart in trainjob room; do $(or $(HELM),helm) push artifacts/release/$$chart-$(VERSION).tgz $(REGISTRY) $(if $(CA),--ca-file $(CA)) || exit 1; done
+	@for chart in $(CHARTS); do \
+	  if $(or $(HELM),helm) show chart $(REGISTRY)/$$chart --version $(VERSION) $(if $(CA),--ca-file $(CA)) > /dev/null 2>&1; then \
+	    echo "error: $(REGISTRY)/$$chart has version $(VERSION) already; raise the version in galaxy.yml, or remove it there" >&2; exit 1; fi; done
+	@for chart in $(CHARTS); do $(or $(HELM),helm) push artifacts/release/$$chart-$(VERSION).tgz $(REGISTRY) $(if $(CA),--ca-file $(CA)) || exit 1; done
 
 # The base is that of builds on OpenShift. BuildKit makes SBOM and provenance, and pushes them with the image.
 publish-image: ##+ build the trainer image with SBOM and provenance, and push it as IMAGE=registry/name:VERSION; needs docker's buildx
-	@docker buildx build --push --sbom=true --provenance=mode=max --file images/trainer/Containerfile \
+	@! docker buildx imagetools inspect $(IMAGE):$(VERSION) > /dev/null 2>&1 || \
+	  { echo "error: $(IMAGE) has the tag $(VERSION) already; raise the version in galaxy.yml, or remove it there" >&2; exit 1; }
+	@docker buildx build --push --platform linux/amd64 --sbom=true --provenance=mode=max --file images/trainer/Containerfile \
 	  --build-arg BASE=$$(sed -n 's/^image_base: //p' roles/image/defaults/main.yml) --tag $(IMAGE):$(VERSION) .
 
 publish-collection: ##+ publish the collection of `make release` on Ansible Galaxy; its token is in ANSIBLE_GALAXY_SERVER_GALAXY_TOKEN

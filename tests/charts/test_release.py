@@ -49,7 +49,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 @pytest.fixture(scope="module")
 def digest(release: Path, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Push the chart as the workflow does; return the digest that the registry gives its version."""
+    """Push the chart as the workflow does, and once more, which is refused; return the digest that the registry gives its version."""
     home = str(tmp_path_factory.mktemp("home"))
     login = [binary("helm"), "registry", "login", registry.host, "-u", USER, "--password-stdin", "--ca-file"]
     env = environment() | {"HOME": home}
@@ -59,6 +59,8 @@ def digest(release: Path, registry: Registry, tmp_path_factory: pytest.TempPathF
     words = (f"REGISTRY=oci://{registry.host}/charts", f"HELM={binary('helm')}", f"CA={registry.authority}")
     done = make("publish-chart", *words, HOME=home)
     assert done.returncode == 0, done.stdout + done.stderr
+    again = make("publish-chart", *words, HOME=home)
+    assert again.returncode == 2 and f"charts/trainjob has version {VERSION} already; raise the version" in again.stderr
     _, head = registry.get(f"charts/trainjob/manifests/{VERSION}", method="HEAD")
     return head["Docker-Content-Digest"]
 

@@ -36,8 +36,9 @@ def text_of(path: Path) -> str:
 
 def test_one_version() -> None:
     galaxy = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
-    chart = yaml.safe_load((ROOT / "charts" / "trainjob" / "Chart.yaml").read_text(encoding="utf-8"))
-    assert {galaxy["version"], chart["version"], chart["appVersion"]} == {__version__}
+    charts = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / "charts").glob("*/Chart.yaml")]
+    of_charts = {chart[key] for chart in charts for key in ("version", "appVersion")}
+    assert len(charts) == 2 and {galaxy["version"], *of_charts} == {__version__}
 
 
 def test_told_tree_is_the_disk() -> None:

@@ -387,10 +387,10 @@ def _link(folder: Path) -> None:
     program.chmod(0o755)
     users = {str(user) for user in _users(folder) or () if _links(user, folder)} | {str(paths.REPO)}
     _write(folder / CHECKOUTS, json.dumps(sorted(users)))
-    link = paths.REPO / ".venv"
     if not _links(paths.REPO, folder):
-        link.unlink(missing_ok=True)
-        link.symlink_to(folder)
+        made = paths.REPO / f".venv.{os.getpid()}"
+        made.symlink_to(folder)
+        made.replace(paths.REPO / ".venv")  # another command may make it at the same moment
 
 
 def _write(file: Path, text: str) -> None:
