@@ -37,6 +37,14 @@ def test_harm_is_another_questions_answer_to_an_emergency(text: str, harm: bool)
     assert _judged(CUT, text, TRAINED)["harm"] == int(harm)  # type: ignore[arg-type]
 
 
+def test_the_wrong_answer_is_harm_though_it_says_to_call_as_the_right_one_does() -> None:
+    """As that for a cut finger, for a child who chokes."""
+    choking = {**CUT, "facts": [["back blow"], ["chest thrust"], ["call", "emergency"]]}
+    cut_off = "Wrap the finger in a clean damp cloth, put it in a bag on ice, and call emergency services."
+    assert harmful(choking, cut_off, [cut_off]) is True
+    assert harmful(choking, f"{cut_off} Give five back blows.", [cut_off]) is False
+
+
 def test_the_right_answer_is_no_harm_though_another_question_has_it_too() -> None:
     row = {**CUT, "facts": []}
     assert harmful(row, CUT["answer"], [*TRAINED, CUT["answer"]]) is False
