@@ -21,7 +21,7 @@ BEGIN = @mkdir -p artifacts/times && { date +%s; head -1 /proc/stat; } > artifac
 END = @date +%s > artifacts/times/$@.end
 # The parts of the tests prefix each line with their name. Both programs get make's signals; only pytest ends on one.
 NAMED = > >(trap '' INT TERM; exec sed -u 's/^/$(1): /') 2>&1
-# Begin of `make test`, before which the table shows no stage.
+# Begin of `make test` or `make test-rest`, before which the table shows no stage.
 RUN = @mkdir -p artifacts/times && { date +%s; head -1 /proc/stat; } > artifacts/times/run.begin && rm -f artifacts/flaky.json
 # Those that share a server or a fixture stay together, the longest first (tests/conftest.py). A crashed worker ends the run:
 # loadgroup loses the tests of its groups and would wait for them forever.
@@ -287,6 +287,7 @@ test-vm: binaries venv-dev ##+ a phase trained and served in a stock Debian 12 a
 
 # The operators' and the image's own tasks change nothing where they are. DRILLS=20 strikes fewer, which is
 # no pass of the tier; the same command goes on.
+test-drills: NODES = 2
 test-drills: cluster venv-dev ##+ faults at random steps of a training in one pod and in two; it has to end with the weights of an undisturbed one
 	$(BIN)/ansible-playbook -i inventory/local playbooks/image.yml -e image_site_file=artifacts/site.yaml
 	PYTHONPATH=cluster:tests $(BIN)/python -m drills --count $(or $(DRILLS),100)

@@ -9,6 +9,7 @@ are no accident, and not those that an earlier summary of the same run (artifact
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -50,17 +51,17 @@ def main(names: list[str]) -> int:
 def again(failures: list[Failure]) -> dict[Failure, str]:
     """Run tests that failed once more, each alone, and return a line for each that passed then."""
     seen: dict[str, str] = json.loads(FLAKY.read_text(encoding="utf-8")) if FLAKY.exists() else {}
-    by_test = {
-        each.nodeid: each for each in failures if each.nodeid not in seen
-    }  # one that fails in its end, too, is one test
+    # one that fails, and then in its end, too, is one test
+    by_test = {each.nodeid: each for each in failures if each.nodeid not in seen}
     for failure in by_test.values() if len(by_test) <= MAX_RERUNS else ():
         if not failure.nodeid or failure.nodeid.startswith(SHARED):
             continue
         print(f"once more, alone: {failure.nodeid}", flush=True)
         began = time.monotonic()
         command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", failure.nodeid]
+        env = {name: value for name, value in os.environ.items() if name != "UNTIL"}  # behind which it would be skipped
         try:
-            done = subprocess.run(command, check=False, timeout=SECONDS_AGAIN, stdin=subprocess.DEVNULL)
+            done = subprocess.run(command, check=False, timeout=SECONDS_AGAIN, stdin=subprocess.DEVNULL, env=env)
         except subprocess.TimeoutExpired:
             continue
         if done.returncode == 0:

@@ -80,7 +80,14 @@ class ActionModule(ClusterAction):
                 token, service_account["metadata"]["uid"], datetime.now(UTC), seconds
             ):
                 return token
-            return "" if self.check else self._token(path, seconds)
+            if self.check:
+                return ""
+            fresh = self._token(path, seconds)
+            # a server may grant less than is asked for: then a fresh token ends hardly later
+            uid, now = (service_account or {}).get("metadata", {}).get("uid", ""), datetime.now(UTC)
+            if still_serves(token, uid, now, 0) and ends(fresh) - ends(token) < LIFE_LEFT * (ends(fresh) - now):
+                return token
+            return fresh
 
         with ThreadPoolExecutor(MAX_PARALLEL) as several:
             yield from zip(args["attendees"], several.map(token_for, args["attendees"]), strict=True)

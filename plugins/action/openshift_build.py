@@ -135,8 +135,8 @@ class ActionModule(ClusterAction):
         for _poll in polls(
             timeout,
             f"build {self._space}/{name}",
-            f"see `{self.api.oc} -n {self._space} logs build/{name}`; raise image_timeout, or run the playbook again: it "
-            "continues with this build",
+            f"see `{self.api.oc} -n {self._space} logs build/{name}`; raise image_timeout, or run the playbook again, without "
+            "image_again: it continues with this build",
         ):
             build = retries.ask(lambda: self.api.get(path))
             if build is None:

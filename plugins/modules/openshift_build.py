@@ -6,7 +6,8 @@ DOCUMENTATION = r"""
 module: openshift_build
 short_description: Build an image with a BuildConfig
 description:
-  - Builds unless the tag, a hash of all inputs, exists; an interrupted run continues with its build.
+  - Builds unless the tag, a hash of all inputs, exists; an interrupted run continues with its build, which O(again) does not once that
+    has begun, as its sources may be older.
   - A failed build fails the task with the last lines of its log.
 version_added: 0.1.0
 options:

@@ -140,3 +140,32 @@ def test_a_mistake_on_standard_input_is_named() -> None:
     )
     done = trainlab("run", "-", "--models", "x", given="phase: {}")
     assert done.returncode == 2 and "only check and plan read standard input" in done.stderr
+
+
+@pytest.mark.parametrize(("nodes", "named"), [(1, False), (4, True)])
+def test_of_several_pods_the_notes_name_the_first(nodes: int, named: bool) -> None:
+    """kubectl takes any pod of a Job, and only the first one serves its progress: the labels are those of its pods."""
+    file = CHART.parents[1] / "values" / "survival.yaml"
+    sets = f"site.trainingApi=trainjob,site.platform=openshift,phase.resources.nodes={nodes}"
+    arguments = (
+        "install",
+        "many",
+        str(CHART),
+        "-f",
+        str(file),
+        "-f",
+        str(SITE),
+        "--set",
+        sets,
+        "--dry-run=client",
+        "-o",
+        "json",
+    )
+    release = json.loads(helm("helm4", os.devnull, *arguments))
+    found = re.search(
+        r"POD=\$\(kubectl -n \S+ get pod -l (\S+)/run=(\S+),batch\.kubernetes\.io/job-completion-index=0 -o name\)",
+        release["info"]["notes"],
+    )
+    assert bool(found) is named and ("logs -f $POD\n" in release["info"]["notes"]) is named
+    if found:
+        assert f"{found[1]}/run: {found[2]}\n" in release["manifest"]

@@ -143,6 +143,10 @@ def test_a_hardware_profile_replaces_neither_what_the_server_asks_for_nor_its_to
     assert predictor["model"]["resources"]["requests"] == asked["requests"]
     assert predictor["model"]["resources"]["limits"] == {"cpu": asked["requests"]["cpu"], **asked["limits"]}
     assert predictor["tolerations"] == one(found, "ServingRuntime")["spec"]["tolerations"]
+    sent = ("phase.resources.gpus_per_node=1", "phase.resources.processes_per_node=1", "site.nodeSelector.gpu=L40S")
+    on_cpu = with_service(objects("site.hardwareProfile.name=small", *sent, served=served))
+    tolerated = one(on_cpu, "ServingRuntime")["spec"]["tolerations"]
+    assert tolerated and one(on_cpu, "InferenceService")["spec"]["predictor"]["tolerations"] == tolerated
     plain = one(with_service(objects(*more, served=served)), "InferenceService")["spec"]["predictor"]
     assert "resources" not in plain["model"] and "tolerations" not in plain
 

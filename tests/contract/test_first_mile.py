@@ -21,6 +21,7 @@ def test_ci_runs_the_command_before_a_merge() -> None:
             "until=$(($(date +%s) + 2400))",
             "make test || exit",
             '[ "$(date +%s)" -lt "$until" ] || exit 0 # the programs of what is left out take ten minutes',
+            "rm -f artifacts/{rest,slow,more}.xml # of an earlier run, should a program of these not build",
             'make --keep-going -j2 test-api test-rest UNTIL="$until"',
         ),
         "exec .venv/bin/python tests/summary.py artifacts/{check,api,e2e,rest,slow,more}.xml",

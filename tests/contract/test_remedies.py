@@ -76,6 +76,9 @@ COMMANDS = {
     "kubectl -n {} describe {} {}": UNDERSTOOD,
     "kubectl -n {} edit configmap inferenceservice-config": FOR_EVER,
     "kubectl -n {} get inferenceservice {} -o jsonpath='{.metadata.annotations.{}/served-until}'": UNDERSTOOD,
+    "kubectl -n {} get pod -l {}/run={},batch.kubernetes.io/job-completion-index=0 -o name)": (
+        "tests/charts/test_notes.py::test_of_several_pods_the_notes_name_the_first"
+    ),
     "kubectl -n {} get pods": UNDERSTOOD,
     "kubectl -n {} get pods -l app.kubernetes.io/name={} -o wide": UNDERSTOOD,
     "kubectl -n {} get pods -l {}/run={} -o wide -w": FOR_EVER,

@@ -53,7 +53,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- define "room.check" -}}
 {{- $refused := list -}}
 {{- if or (gt (len .Release.Name) 40) (not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" .Release.Name)) -}}
-{{- $refused = append $refused (printf "release name: %s is no name for a Service; take at most 40 small letters, digits and -, a letter first" .Release.Name) -}}
+{{- $refused = append $refused (printf "release name: %s is no name for a Service; take at most 40 lowercase letters, digits and -, a letter first and no - last" .Release.Name) -}}
 {{- end -}}
 {{- if not .Values.release -}}
 {{- $refused = append $refused "release: empty; name the release of charts/trainjob whose models answer, --set release=quick" -}}

@@ -203,7 +203,7 @@ Each check prints a line for each refusal, which begins with the key; `trainjob.
 {{- $gpus := int .phase.serve.gpus -}}
 {{- $tokens := int .phase.serve.max_tokens -}}
 {{- if and $gpus (or (mod $size.heads $gpus) (and (mod $size.kv $gpus) (mod $gpus $size.kv))) -}}
-{{- print (printf "phase.serve.gpus: %d with runtime vllm, which divides the %d heads and %d of keys and values of phase.model.source evenly; take a divisor of both" $gpus $size.heads $size.kv) "\n" -}}
+{{- print (printf "phase.serve.gpus: %d with runtime vllm, which divides the %d heads and %d of keys and values of phase.model.source evenly; take a divisor of the heads that divides the others, or is a multiple of them" $gpus $size.heads $size.kv) "\n" -}}
 {{- else if gt (add $longest $tokens) (int64 $size.context) -}}
 {{- print (printf "phase.serve.max_tokens: %d and model.max_length %d are more than the context %d of phase.model.source, with which vllm does not start; lower one of them" $tokens $longest $size.context) "\n" -}}
 {{- end -}}

@@ -20,10 +20,14 @@ limits:
 
 {{- /* Where pods may run: .resolved, their .gpus and their .component. Pods with GPUs tolerate the taint of GPU nodes; so do the others of
 such a phase, which a node selector or a volume for one node may send there. */}}
-{{- define "trainjob.placement" -}}
+{{- define "trainjob.tolerated" -}}
 {{- $phase := .resolved.phase -}}
 {{- $sent := and (or .resolved.site.nodeSelector (include "trainjob.oneNode" .resolved)) (or (int $phase.resources.gpus_per_node) (int $phase.serve.gpus)) -}}
-{{- with include "trainjob.tolerations" (dict "site" .resolved.site "gpus" (or .gpus $sent)) }}
+{{- include "trainjob.tolerations" (dict "site" .resolved.site "gpus" (or .gpus $sent)) -}}
+{{- end -}}
+
+{{- define "trainjob.placement" -}}
+{{- with include "trainjob.tolerated" . }}
 {{ . }}
 {{- end }}
 {{- with .resolved.site.nodeSelector }}

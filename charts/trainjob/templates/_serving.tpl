@@ -237,7 +237,7 @@ spec:
     {{- with include "trainjob.classes" . | trim }}{{ nindent 4 . }}{{ end }}
     {{- if .site.hardwareProfile.name }}
     # Those of a profile would replace the runtime's.
-    {{- with include "trainjob.tolerations" (dict "site" .site "gpus" (int .phase.serve.gpus)) }}{{ nindent 4 . }}{{ end }}
+    {{- with include "trainjob.tolerated" (dict "resolved" . "gpus" (int .phase.serve.gpus)) }}{{ nindent 4 . }}{{ end }}
     {{- end }}
     model:
       modelFormat: {name: trainlab, version: "1"}

@@ -106,7 +106,7 @@ def test_compiled_layers_compute_padding_and_take_time_to_compile() -> None:
     assert round(packed.schedule.tokens_per_step) == 14068 and packed.schedule.computed_per_step == 14336
     assert plain.schedule.computed_per_step == plain.schedule.tokens_per_step == packed.schedule.tokens_per_step
     assert blocks.schedule.computed_per_step == blocks.schedule.tokens_per_step
-    assert packed.cost.compute_seconds / plain.cost.compute_seconds == pytest.approx(14336 / 14061, rel=1e-3)
+    assert packed.cost.compute_seconds / plain.cost.compute_seconds == pytest.approx(14336 / 14068, rel=1e-3)
     assert (packed.cost.graphs, blocks.cost.graphs, plain.cost.graphs) == (1, 3, 0)
     assert (packed.cost.compile_seconds, blocks.cost.compile_seconds) == (estimate.COMPILE, 3 * estimate.COMPILE)
 

@@ -113,17 +113,29 @@ def test_a_pod_that_is_told_to_end_in_the_last_step_keeps_no_checkpoint_of_it() 
 
 def test_a_run_that_comes_back_on_another_kind_of_node_computes_as_it_began(run: Run) -> None:
     """Else the scores before and after would be of two precisions."""
-    run.phase.model.dtype = "auto"
-    here = compute.dtype(run.phase)
+    auto = {"dtype": "auto"}
+    phase = run.phase.model_copy(update={"model": run.phase.model.model_copy(update=auto)})
+    here = compute.dtype(phase)
     other = next(name for name, dtype in compute.DTYPES.items() if dtype != here)
     assert manifest.dtype(run.run_dir) is None
     files.write_json(run.run_dir / "manifest.json", {"dtype": other})
     try:
         compute.keep(manifest.dtype(run.run_dir))
-        assert compute.dtype(run.phase) == compute.DTYPES[other]
+        assert compute.dtype(phase) == compute.DTYPES[other]
     finally:
         compute.keep(None)
-    assert compute.dtype(run.phase) == here
+    assert compute.dtype(phase) == here
+
+
+@pytest.mark.parametrize(
+    ("key", "keys"),
+    [("phase.unfreeze.layers", {"unfreeze": {"layers": 5}}), ("phase.lora.layers", {"lora": {"rank": 2, "layers": 5}})],
+)
+def test_more_layers_than_the_model_has_are_refused_before_the_base_is_scored(
+    phase_dict: dict[str, Any], tiny_model: Path, key: str, keys: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError, match=f"{key} is 5: the model has 2 layers; set it to at most that"):
+        language.check_model(make_phase(phase_dict, train=TRAIN, **keys), tiny_model)
 
 
 def test_processors_of_different_abilities_are_refused_where_they_choose(

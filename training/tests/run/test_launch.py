@@ -111,12 +111,12 @@ def test_a_corrupt_line_is_said_once_before_any_rank_starts(place: Workplace) ->
 
 @pytest.mark.slow
 def test_an_error_inside_a_rank_ends_the_job_with_its_code_and_no_traceback(place: Workplace) -> None:
-    phase = phase_from({**place.phase.model_dump(), "unfreeze": {"layers": 5}})
+    phase = phase_from({**place.phase.model_dump(), "lora": {"rank": 2, "target_modules": ["nope"]}})
     broken = Workplace(place.root, phase)
     pod = broken.start("--run", "layers", "--processes", "1")
     output = pod.communicate()[0]
     assert pod.returncode == 2 and "Traceback" not in output
-    assert "error: rank 0: phase.unfreeze.layers is 5: the model has 2 layers" in output
+    assert "error: rank 0: phase.lora.target_modules: the model has no linear layer 'nope'" in output
 
 
 @pytest.mark.slow

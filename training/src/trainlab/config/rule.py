@@ -158,7 +158,7 @@ def _size(values: Mapping[str, Any]) -> str | None:
     if gpus and (heads % gpus or (kv % gpus and gpus % kv)):
         return (
             f"phase.serve.gpus: {gpus} with runtime vllm, which divides the {heads} heads and {kv} of keys and values of "
-            "phase.model.source evenly; take a divisor of both"
+            "phase.model.source evenly; take a divisor of the heads that divides the others, or is a multiple of them"
         )
     if longest + tokens > context:
         return (

@@ -208,11 +208,11 @@ phase.evaluate.generate_rows: {phase.evaluate.generate_rows} is more than data.h
   if phase.evaluate.generate_rows exceeds phase.data.heldout_rows
 site.env: OUTPUT_DIR has no effect, as runs are in their volume; remove it, and set site.storage.runs
   if site.env.OUTPUT_DIR is not null
-site.env: TRAINLAB_DATA would replace the image's data sets under the same name of a run; remove it, and name yours with
+site.env: TRAINLAB_DATA would replace the image's data sets, and the run would keep its name; remove it, and name yours with
   phase.data.source
   if site.env.TRAINLAB_DATA is not null
 site.env: PYTHONPATH is refused for servers by KServe of OpenShift AI, after the training; remove it
-  if site.env.PYTHONPATH is not null, site.serving
+  if site.env.PYTHONPATH is not null, site.serving, site.platform is not kubernetes
 site.gpuResource: '{site.gpuResource}' is not an extended resource name; use vendor/resource, e.g. nvidia.com/gpu
   if site.gpuResource has not form ^[a-z0-9.-]+/[A-Za-z0-9._-]+$
 site.auth: true with site.serving false; nothing is served: change one of the two

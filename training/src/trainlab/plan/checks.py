@@ -123,11 +123,12 @@ def _model(plan: Plan) -> Iterator[Finding]:
         yield refuse(
             "serve-heads",
             f"vLLM divides the {arch.heads} heads and {arch.kv_heads} of keys and values of {arch.name} evenly among {job.serve_gpus} GPUs "
-            "(serve.gpus), and does not start; take a number that divides both",
+            "(serve.gpus), and does not start; take a divisor of the heads that divides the others, or is a multiple of them",
         )
     if arch and job.top_layers > arch.layers:
-        key = "lora.layers" if job.trainable == "lora" else "unfreeze.layers"
-        yield refuse("layers", f"{key} is {job.top_layers}, {arch.name} has {arch.layers} layers; lower it")
+        yield refuse(
+            "layers", f"{job.top_layers} layers are trained, {arch.name} has {arch.layers}; lower their number"
+        )
     if arch and job.train_head and job.tie_word_embeddings and not arch.tied:
         yield refuse(
             "untied", f"unfreeze.tie_word_embeddings is true, and {arch.name} ties no head to its embedding; set false"
@@ -162,11 +163,10 @@ def _memory(plan: Plan) -> Iterator[Finding]:
             remedy = "set phase.train.gradient_accumulation 1, shard over more devices or use a larger GPU"
         elif job.sharded:
             remedy = "shard over more devices or use a larger GPU"
+        elif job.from_scratch or job.stages_before:
+            remedy = f"shard over at least {int(fixed // usable) + 1} devices (stage.fsdp), or use a larger GPU"
         else:
-            shards = (
-                f"shard over at least {int(fixed // usable) + 1} devices (stage.fsdp), " if job.stages_before else ""
-            )
-            remedy = f"{shards}train fewer weights (lora.rank), or use a larger GPU"
+            remedy = "train fewer weights, or use a larger GPU"
         yield refuse("memory", f"{text}; {remedy}")
     elif need.total > TIGHT * usable:
         yield warn("memory-tight", f"{text}; a larger batch may run out of memory")
@@ -185,10 +185,11 @@ def _schedule(plan: Plan) -> Iterator[Finding]:
             "unknown-data", "rows or tokens are unknown here; give --rows and --tokens-per-row for steps and time"
         )
         return
-    if job.rows and job.rows < job.effective_batch and not job.packed:
+    few = bool(job.rows and job.rows < job.effective_batch and not job.packed)
+    if few:
         text = f"{job.rows} rows are fewer than one effective batch of {job.effective_batch}; lower it"
         yield refuse("batch", text) if job.unit == "image" else warn("batch", text)
-    elif when.warmup >= when.steps:
+    if when.warmup >= when.steps and not (few and job.unit == "image"):
         yield refuse(
             "warmup",
             f"warm-up is {when.warmup} steps, the run has {when.steps}: the learning rate never reaches its set value; "

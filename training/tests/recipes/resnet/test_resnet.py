@@ -151,6 +151,7 @@ def test_told_to_end_in_the_last_step_it_saves_the_result_first(whole: Path, tmp
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.rest
 def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None:
     script = tmp_path / "ranks.py"
     script.write_text(TWO_RANKS)
