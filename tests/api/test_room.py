@@ -84,7 +84,7 @@ def test_a_round_has_its_job_by_the_rooms_own_rights(place: tuple[Releases, str]
     notes = done(install(helm, file))
     for line in (
         f"port-forward deployment/{ROOM} 8090:8080",
-        f"get secret {ROOM} -o go-template='http://THIS-MACHINE:8090/presenter/enter/{{{{.data.link | base64decode}}}}",
+        f"echo http://THIS-MACHINE:8090/presenter/enter/$(kubectl -n {helm.namespace} get secret {ROOM} -o go-template=",
         f"get {api} -l app.kubernetes.io/component=run",
         f"helm uninstall {ROOM} -n {helm.namespace}",
     ):
