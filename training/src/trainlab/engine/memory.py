@@ -82,7 +82,11 @@ def exhausted(error: BaseException) -> str | None:
     no_memory = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
     if not no_memory and not any(sign in text.lower() for sign in NO_MEMORY_SIGNS):
         return None
-    more = "use GPUs with more memory" if "CU" in text else "raise phase.resources.memory"
+    more = (
+        "use GPUs with more memory"
+        if "CU" in text
+        else "raise phase.resources.memory (another run, which train.resume_from lets go on from a checkpoint of this one)"
+    )
     return (
         f"memory ran out: {text or type(error).__name__}; lower phase.train.batch_size (gradient_accumulation keeps the rows "
         f"of a step) or phase.evaluate.batch_size, or {more}"
