@@ -80,7 +80,7 @@ def test_markup_stays_text(tmp_path: Path) -> None:
         stream = phone.stream("/ask", question=MARKUP)
         outside = re.sub(r"<(/?)(hx-partial|p|div|section|header|h2|small|span)\b[^>]*>", "", stream)
         assert "<script" not in stream and "<img" not in stream and "<" not in outside
-        assert stream.count("event: answered") == 2  # the text's own is data
+        assert stream.count("event:") == 2  # the text's own is data; what follows it may come later
         assert [line for line in stream.splitlines() if line.startswith("event:")] == ["event: answered"]
         page = phone.get("/", params={"q": "</textarea>" + MARKUP}).text
         assert "<script>alert" not in page and "<img" not in page

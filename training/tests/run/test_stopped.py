@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -88,26 +87,6 @@ def test_more_preemptions_than_restarts_cost_none_and_no_step_and_end_in_the_sam
         (place.root / run / "best_model" / "model.safetensors").read_bytes() for run in ("preempted", "alone")
     )
     assert first == second
-
-
-def test_a_pod_that_is_told_to_end_before_its_peer_is_there_counts_nothing(place: Workplace) -> None:
-    """As the first process of its container it would ignore the signal, and be killed at the end of its time."""
-    pod = place.start(
-        PET_NNODES="2",
-        PET_NODE_RANK="0",
-        PET_MASTER_ADDR="127.0.0.1",
-        PET_MASTER_PORT=str(free_port()),
-        TRAINLAB_RUN="early",
-    )
-    recorded = place.root / "early" / attempts.FILE
-    while not recorded.exists():
-        assert pod.poll() is None, pod.communicate()[0]
-        time.sleep(0.05)
-    pod.send_signal(signal.SIGTERM)
-    said, _ = pod.communicate()
-    assert pod.returncode == 143 and "Traceback" not in said, said
-    (only,) = attempts.read(place.root / "early")
-    assert only["ended"] == attempts.STOPPED
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 from trainlab import recipes
 from trainlab.config import LanguagePhase, Phase
@@ -83,8 +82,6 @@ def raise_fetch_error() -> None:
 
 def launch(args: argparse.Namespace) -> int:
     """Check values, model, data and folders, then run the ranks of this pod (or machine); return the exit code."""
-    if _operator():  # the first process of a pod ignores what it does not handle, and torchrun handles it only later
-        signal.signal(signal.SIGTERM, _stop)
     values = of_command(args)
     raise_fetch_error()
     phase = values.phase
@@ -120,10 +117,6 @@ def launch(args: argparse.Namespace) -> int:
     return _attempt(run, args)
 
 
-def _stop(number: int, frame: object) -> NoReturn:
-    raise SystemExit(STOPPED)
-
-
 def _attempt(run: Run, args: argparse.Namespace) -> int:
     """Train until the end or the first loss; return the exit code, from 128 on only where a restart may follow."""
     operator, run_dir, restarts = _operator(), run.run_dir, run.phase.resources.restarts
@@ -137,7 +130,7 @@ def _attempt(run: Run, args: argparse.Namespace) -> int:
     last = allowed is not None and attempts.is_last(run_dir, allowed)  # now: later it may be the next attempt's
     try:
         code = _torchrun(run, args)
-    except (UserError, SystemExit) as error:  # before any rank
+    except UserError as error:  # before any rank
         if first:
             attempts.end(run_dir, int(getattr(error, "code", 2)))
         raise
