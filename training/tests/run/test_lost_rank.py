@@ -114,6 +114,8 @@ def test_a_rank_whose_peer_is_lost_at_the_end_of_a_complete_run_lets_the_operato
     def leave() -> None:
         raise RuntimeError("Connection closed by peer [10.0.0.1]:2")
 
+    monkeypatch.setattr(worker, "_name_process", lambda: None)  # of the tests' own process
+    monkeypatch.setattr(worker.threading, "excepthook", worker.threading.excepthook)
     monkeypatch.setattr(worker, "work", lambda run: None)
     monkeypatch.setattr(worker.dist, "start", lambda *_: None)
     monkeypatch.setattr(worker.dist, "leave", leave)
