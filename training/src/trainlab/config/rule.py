@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from trainlab.config.types import quantity, size_parts
+from trainlab.config.types import quantity, size_parts, split
 
 SHOWN = 80  # characters of a value in a sentence
 Condition = tuple[str, str, Any]
@@ -155,7 +155,7 @@ def _size(values: Mapping[str, Any]) -> str | None:
     if value(values, "phase.serve.runtime") != "vllm":
         return None
     gpus, tokens = value(values, "phase.serve.gpus"), value(values, "phase.serve.max_tokens")
-    if gpus and (heads % gpus or (kv % gpus and gpus % kv)):
+    if gpus and not split(heads, kv, gpus):
         return (
             f"phase.serve.gpus: {gpus} with runtime vllm, which divides the {heads} heads and {kv} of keys and values of "
             "phase.model.source evenly; take a divisor of the heads that divides the others, or is a multiple of them"

@@ -77,6 +77,14 @@ def size_parts(source: str) -> dict[str, int]:
     return {part[1]: int(part[2]) for part in parts if part}
 
 
+def split(heads: int, kv: int, gpus: int) -> bool:
+    """Tell whether vLLM can divide a model of so many heads, and so many of keys and values, among GPUs.
+
+    It splits those of keys and values, or has each of them on several GPUs (vLLM 0.24, its model of Llama).
+    """
+    return not heads % gpus and not (kv % gpus and gpus % kv)
+
+
 def form(*kinds: str) -> str:
     """Return the pattern of a key that takes references of these kinds."""
     return f"^({'|'.join(KINDS[kind] for kind in kinds)})$"

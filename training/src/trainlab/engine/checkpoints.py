@@ -134,8 +134,9 @@ def last_good_everywhere(folder: Path, say: Callable[[str], None]) -> Path | Non
     """
     from trainlab.engine import dist
 
-    good = last_good(folder, say) if dist.is_main() else None
+    good = None
     if dist.is_main():
+        good = last_good(folder, say)
         for path in listed(folder):
             if not (path / MARKER).exists():
                 shutil.rmtree(path, ignore_errors=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trainlab.models.architectures import Architecture
+from trainlab.config.types import split
 from trainlab.plan import rounding
 from trainlab.plan.device_memory import HOST_BYTES, LOGIT_BYTES, batches_ahead, host_bytes
 from trainlab.plan.devices import BF16_CAPABILITY, TF32_CAPABILITY
@@ -119,7 +119,7 @@ def _model(plan: Plan) -> Iterator[Finding]:
             f"a question and its answer may have {job.serve_tokens:,} tokens (model.max_length and serve.max_tokens), more than the "
             f"{arch.context:,} of {arch.name}, with which vLLM does not start; lower one of them",
         )
-    elif job.serve_runtime == "vllm" and not _divided(arch, job.serve_gpus or 1):
+    elif job.serve_runtime == "vllm" and not split(arch.heads, arch.kv_heads, job.serve_gpus or 1):
         yield refuse(
             "serve-heads",
             f"vLLM divides the {arch.heads} heads and {arch.kv_heads} of keys and values of {arch.name} evenly among {job.serve_gpus} GPUs "
@@ -133,11 +133,6 @@ def _model(plan: Plan) -> Iterator[Finding]:
         yield refuse(
             "untied", f"unfreeze.tie_word_embeddings is true, and {arch.name} ties no head to its embedding; set false"
         )
-
-
-def _divided(arch: Architecture, gpus: int) -> bool:
-    """Tell whether vLLM can divide a model so: it splits its heads of keys and values, or has each of them on several GPUs."""
-    return not arch.heads % gpus and not (arch.kv_heads % gpus and gpus % arch.kv_heads)
 
 
 def _memory(plan: Plan) -> Iterator[Finding]:

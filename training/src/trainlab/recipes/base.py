@@ -12,8 +12,6 @@ from trainlab.engine.memory import Profile
 from trainlab.progress import Progress
 
 Scores = dict[str, Any]
-COMPLETE = "the training was complete at an earlier start; what it left is scored"
-"""What a run says that was lost after its training."""
 
 
 @dataclass
@@ -29,6 +27,17 @@ class Run:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     memory: Profile = field(default_factory=Profile)
     report_to: tuple[str, ...] = ()
+
+
+def trained_before(run: Run, result: str) -> bool:
+    """Tell on every rank, and say, whether an earlier start left the folder `result` and the summary that is written after it."""
+    from trainlab.engine import dist
+
+    complete = (run.run_dir / "training_summary.json").exists() and (run.run_dir / result).is_dir()
+    if dist.gather(complete)[0]:
+        run.progress.say("the training was complete at an earlier start; what it left is scored")
+        return True
+    return False
 
 
 class Recipe(Protocol):

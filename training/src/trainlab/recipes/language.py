@@ -12,7 +12,7 @@ from trainlab.data import chat_rows, row_files
 from trainlab.errors import UserError
 from trainlab.models import chat_template
 from trainlab.models import fetch as base
-from trainlab.recipes.base import COMPLETE, Run, Scores
+from trainlab.recipes.base import Run, Scores, trained_before
 from trainlab.serve import client
 
 if TYPE_CHECKING:
@@ -174,9 +174,7 @@ def fit(
     from trainlab.engine import dist
     from trainlab.engine.trainer import TrainingJob, result
 
-    complete = (run.run_dir / "training_summary.json").exists() and (run.run_dir / result(run.phase)).is_dir()
-    if dist.gather(complete)[0]:
-        run.progress.say(COMPLETE)
+    if trained_before(run, result(run.phase)):
         return
     with ExitStack() as ends:
         job = TrainingJob(run.phase, run.run_dir, *loaded, rows, run.progress, validation, ends)

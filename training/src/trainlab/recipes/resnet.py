@@ -16,7 +16,7 @@ from trainlab.evaluation import gate
 from trainlab.evaluation.paired_comparison import wilson
 from trainlab.models.fetch import named_data
 from trainlab.recipes import image_sources
-from trainlab.recipes.base import COMPLETE, Run, Scores
+from trainlab.recipes.base import Run, Scores, trained_before
 
 SCORES = {"accuracy": "images", "test_accuracy": "images"}
 IMAGES = gate.Unit("images", "images", "raise phase.data.heldout_rows, or add images")
@@ -81,9 +81,7 @@ def train(run: Run) -> tuple[Scores, Scores]:
         files.write_json(run.run_dir / "demo_outputs" / "images.json", pictures)
     run.memory.mark("load")
     before = _scored(run, "before", _untrained(phase, images), images)
-    if dist.gather((run.run_dir / "training_summary.json").exists() and (run.run_dir / "best_model").is_dir())[0]:
-        run.progress.say(COMPLETE)
-    else:
+    if not trained_before(run, "best_model"):
         with Stop() as stop:  # also while the result is saved
             with run.memory.training(phase, run.run_dir):
                 summary = image_training.fit(phase, run.run_dir, images, run.progress, stop)
